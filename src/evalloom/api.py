@@ -15,6 +15,7 @@ from evalloom.core.text import type_name
 from evalloom.data.checks import FIELD
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
+from evalloom.data.identity import FileNames, Namer
 from evalloom.data.mapping import parse_mapping
 from evalloom.data.validate import validate
 from evalloom.engine.evaluate import InvalidData
@@ -107,10 +108,11 @@ def _python_cases(dataset: Cases) -> tuple[Case, ...]:
     """Return the cases that are passed as objects instead of a file."""
     if isinstance(dataset, str | Path | Dataset):
         return ()
-    cases = tuple(case for number, item in enumerate(dataset, 1) for case in _cases(item, number))
+    cases = [case for number, item in enumerate(dataset, 1) for case in _cases(item, number)]
     if not cases:
         raise usage_error("no_dataset", "evaluate: expected a file or cases, got no case")
-    return cases
+    namer = Namer(FileNames(lambda: cases, beside_inputs=catalog.load_for_python().formats.beside_inputs))
+    return tuple(_with_raw(case, namer.name(case).case.id) for case in cases)
 
 
 def _cases(item: Case | Record, number: int) -> Iterator[Case]:
@@ -118,22 +120,25 @@ def _cases(item: Case | Record, number: int) -> Iterator[Case]:
     if isinstance(item, dict):
         # A record without an id would be recognised as a replay row, with its expectation among the inputs.
         has_expectation = any(isinstance(name, str) and name.startswith("expected") for name in item)
-        record = {"id": str(number), **item} if has_expectation or isinstance(item.get(FIELD), list) else item
-        loaded = catalog.load_for_python().formats
-        dialect, _ = loaded.recognise(record)
-        for variant in dialect.multiplied(record):
-            yield _with_raw(loaded.case(dialect, variant, Origin("<python>", number)), number)
+        is_pipeline = has_expectation or isinstance(item.get(FIELD), list)
+        with_id = {"id": str(number), **item} if is_pipeline else item
+        formats = catalog.load_for_python().formats
+        dialect, _ = formats.recognise(with_id)
+        # Parameters become part of an id (PIPE-16).
+        for record in dialect.multiplied(with_id if "parameters" in item else item):
+            case = formats.case(dialect, record, Origin("<python>", number))
+            yield case if case.id else msgspec.structs.replace(case, id=dialect.optional_id(record))
     elif isinstance(item, Case):
-        yield _with_raw(item, number)
+        yield item
     else:
         message = f"evaluate: expected a file or cases, got {type_name(item)} as case {number}"
         raise usage_error("no_dataset", message)
 
 
-def _with_raw(case: Case, number: int) -> Case:
+def _with_raw(case: Case, id: str) -> Case:
     """Copy the whole case into `raw`, so that the batch can be scored again without the Python program."""
-    bare = msgspec.structs.replace(case, id=case.id or str(number), raw={})
-    return msgspec.structs.replace(bare, raw=msgspec.to_builtins(_without_functions(bare)))
+    bare = msgspec.structs.replace(case, raw={})
+    return msgspec.structs.replace(bare, id=id, raw=msgspec.to_builtins(_without_functions(bare)))
 
 
 def _without_functions(case: Case) -> Case:

@@ -39,7 +39,7 @@ class SuiteFile(pytest.File):
         self._results: dict[str, tuple[Run, Scored]] | None = None
         self._error: Exception | None = None
         self.expects_anything = False
-        jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeat, self._plan.keys())
+        jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeats, self._plan.keys())
         for job in jobs:
             self.expects_anything = self.expects_anything or bool(job.case.checks)
             yield CaseItem.from_parent(self, name=_item_name(job, len(self._plan.profiles) > 1), key=job.key)

@@ -12,15 +12,15 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Run, Scored, Status, Usage
 
 
-def a_tally(unpriced: int = 0) -> Tally:
+def a_tally(unpriced: int = 0, estimated: int = 0) -> Tally:
     """Nine of ten pass; the first five are of the profile fast, the last four have the tag 安全."""
     tally = Tally()
     for number in range(10):
         status: Status = "failed" if number == 9 else "passed"
-        usage = Usage(100, 20, 0.01, 1, unpriced=unpriced)
+        usage = Usage(100, 20, 0.01, 1, unpriced=unpriced, estimated=estimated)
         tags = ("安全",) if number > 5 else ()
         profile = "fast" if number < 5 else "deep"
-        run = Run(f"k{number}", f"c{number}", profile, duration_s=number + 1, usage=usage, tags=tags)
+        run = Run(f"k{number}", f"c{number}", profile, number=number, duration_s=number + 1, usage=usage, tags=tags)
         tally.add(run, Scored(run.key, status, 0.9))
     return tally
 
@@ -39,6 +39,9 @@ def check(text: str) -> GateResult:
         'pass_rate[profile=deep, tag="安全"] < .8',
         "pass_rate_low > 0.5",
         "passed == 9",
+        "cases == 10",
+        "failing == 1",
+        "flaky == 0",
         "failed <= 1",
         "failed[profile=fast] == 0",
         "error == 0",
@@ -60,7 +63,7 @@ def test_holds(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 runs (95 % CI 0.596–0.982), not >= 0.95"),
+        ("pass_rate >= 95%", "pass_rate is 0.9 over 10 cases (95 % CI 0.596–0.982), not >= 0.95"),
         ("p95_latency_s <= 3", "p95_latency_s is 9.55, not <= 3"),
         ("pass_rate[tag=安] == 1", "no run has the tag '安'. Did you mean '安全'?"),
         ("failed[profile=fats] == 0", "no run has the profile 'fats'. Did you mean 'fast'?"),
@@ -87,6 +90,13 @@ def test_a_figure_that_there_is_not_does_not_hold(text: str) -> None:
 def test_a_cost_without_prices_is_unknown() -> None:
     result = parse("cost <= 100").check(a_tally(unpriced=1))
     assert not result.holds and result.reason.startswith("cost is unknown: 10 calls have no price")
+
+
+@pytest.mark.parametrize("text", ["cost <= 100", "cost <= 0", "tokens > 1", "cost < 1 and error == 0"])
+def test_an_estimated_cost_is_called_so(text: str) -> None:
+    result = parse(text).check(a_tally(estimated=1))
+    assert result.reason.endswith("; estimated for 10 calls whose server sent no usage")
+    assert "estimated" not in parse("total > 1").check(a_tally(estimated=1)).reason
 
 
 def test_percent_is_read_exactly() -> None:

@@ -116,7 +116,7 @@ RUN = '{"case_id":"a","status":"passed"}\n'
         ("[1]\n", "bad_baseline", ":1:"),
         ('{"format":1}\n', "bad_baseline", "missing required field"),
         ('{"format":"x"}\n', "bad_baseline", ":1:"),
-        (HEAD.replace("1", "2", 1), "newer_baseline", "has format 2, and this evalloom reads up to 1. Upgrade"),
+        (HEAD.replace("1", "3", 1), "newer_baseline", "has format 3, and this evalloom reads up to 2. Upgrade"),
         (HEAD, "bad_baseline", "expected 1 runs, got 0, so lines were cut off or added. Save it again"),
         (HEAD + RUN + RUN.replace('"a"', '"b"'), "bad_baseline", "expected 1 runs, got 2"),
         (HEAD + RUN + RUN, "bad_baseline", ":3: cannot read the baseline: this run is there twice: case 'a'"),

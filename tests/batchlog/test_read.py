@@ -143,10 +143,10 @@ def test_the_verdict_of_a_run_that_was_blocked_is_none_of_the_next(tmp_path: Pat
     assert keys(tmp_path) == [("a", "passed"), ("b", None), ("c", "blocked")]
 
 
-@pytest.mark.parametrize("version", ["2", "99", '"1"', "null"])
+@pytest.mark.parametrize("version", ["3", "99", '"1"', "null"])
 def test_a_batch_of_a_newer_version_is_refused(tmp_path: Path, version: str) -> None:
     (tmp_path / "batch.json").write_text(f'{{"format": {version}, "something": "new"}}', encoding="utf-8")
-    with pytest.raises(EvalloomError, match=r"this evalloom reads up to 1. Upgrade evalloom") as caught:
+    with pytest.raises(EvalloomError, match=r"this evalloom reads up to 2. Upgrade evalloom") as caught:
         manifest(tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("newer_batch", 2)
 

@@ -67,8 +67,11 @@ def test_no_regression(call: Call) -> None:
     call("baseline", "save", "good")
     done = call("compare", "latest", "--baseline", "good")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("NO REGRESSION: echo passes 75.0% of 4 cases, good 75.0%\n")
-    assert "can never show one: it takes 6 cases that change the same way." in done.out
+    assert done.out.startswith(
+        "NO REGRESSION: echo against good: no difference shown, +0.0 points (95 % CI -46.2 to +46.2); 0 of 4 cases "
+        "flipped; a drop of up to 46.2 points is not excluded; about 1,043 more cases would show a change of 5 points\n"
+    )
+    assert "4 cases can never show a difference: it takes 6 that change the same way." in done.out
     assert "Both sides are the batch 2" in done.out and "(change" not in done.out
 
 
@@ -78,9 +81,10 @@ def test_cases_that_are_gone_are_told_in_the_verdict(call: Call) -> None:
     ran(call, "yyyyyy")
     call("baseline", "save", "good")
     ran(call, "yyyy")
-    done = call("compare", "latest", "--baseline", "good")
-    assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo passes 100.0% of 4 cases, good 100.0%; ")
-    assert "; 2 of 6 cases cannot be compared; 1 case of critical severity" in done.out
+    assert call("compare", "latest", "--against", "good").code == 0
+    done = call("compare", "latest", "--against", "good", "--strict")
+    assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo against good: 2 of 6 cases cannot be ")
+    assert "It is a regression because 1 case of critical severity." in done.out
     assert "critical  c5: passed → gone" in done.out
     rows = Path("cases.jsonl").read_text().replace('"critical"', '"calm"').splitlines()
     Path("cases.jsonl").write_text(rows[0], encoding="utf-8")
@@ -89,9 +93,8 @@ def test_cases_that_are_gone_are_told_in_the_verdict(call: Call) -> None:
         Path(".evalloom/baselines/good.jsonl").read_text().replace('"critical"', '"calm"'), encoding="utf-8"
     )
     done = call("compare", "latest", "--baseline", "good")
-    assert done.code == 1 and done.out.startswith(
-        "NOT COMPARABLE: echo passes 100.0% of 1 case, good 100.0%; 5 of 6 cases"
-    )
+    assert done.code == 1 and done.out.startswith("NOT COMPARABLE: echo against good: 5 of 6 cases cannot be compared")
+    assert "More than half of what passed has no result now." in done.out
     assert call("compare", "latest", "--baseline", "one").code == 0
 
 
@@ -99,14 +102,21 @@ def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> Non
     ran(call, "y" * 8)
     call("baseline", "save", "good")
     id = ran(call, "ynyyyyyyz")
-    done = call("compare", "latest", "--baseline", "good", "--by", "tag")
-    assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo passes 87.5% of 8 cases, good 100.0%; ")
-    assert "the allowed drop is 0 points, 2 tags fell: critical, odd, 1 case of critical severity" in done.out
+    assert call("compare", "latest", "--against", "good", "--by", "tag").code == 0
+    done = call("compare", "latest", "--against", "good", "--by", "tag", "--strict")
+    assert done.code == 1 and done.out.startswith(
+        "REGRESSION (critical): echo against good: no difference shown, -12.5"
+    )
+    assert (
+        "because the allowed drop is 0 points, and 2 tags fell: critical, odd, and 1 case of critical severity."
+        in done.out
+    )
+    assert "Rule: any drop is a regression (--strict). An unchanged system may drop by chance." in done.out
     assert (
         "  critical  c1: passed → failed (the case was edited)\n            structural: expected 'y', got 'n'"
         in done.out
     )
-    assert "3 tags are 3 comparisons: p is corrected for that (Holm)." in done.out
+    assert "p is corrected for 4 comparisons at once (Holm)." in done.out
     assert "1 case new: c8" in done.out and "the dataset changed: cases.jsonl" in done.out
     assert done.out.endswith(f"Next: evalloom batches show {id} --case c1\n")
 
@@ -120,8 +130,8 @@ def test_a_drop_may_be_allowed(call: Call, drop: str, code: int) -> None:
 
 
 def test_json_has_everything(call: Call) -> None:
-    before, now = ran(call, "y" * 8), ran(call, "nnnnnnny")
-    found = json.loads(call("compare", now, "--baseline", before, "--by", "tag", "--json").out)
+    before, now = ran(call, "y" * 16), ran(call, "n" * 14 + "yy")
+    found = json.loads(call("compare", now, "--against", before, "--by", "tag", "--json").out)
     assert (found["batch"], found["baseline"], found["is_regression"], found["severity"]) == (
         now,
         before,
@@ -129,9 +139,11 @@ def test_json_has_everything(call: Call) -> None:
         "critical",
     )
     [comparison] = found["comparisons"]
-    assert comparison["figures"]["judgement"] == "worse" and comparison["figures"]["p_value"] == pytest.approx(2 / 2**7)
+    assert comparison["figures"]["judgement"] == "worse" and comparison["figures"]["p_value"] == pytest.approx(
+        8 / 2**14
+    )
     assert [tag["name"] for tag in comparison["tags"]] == ["critical", "even", "odd"]
-    assert len(comparison["changes"]) == comparison["counts"]["lost"] == 7
+    assert len(comparison["changes"]) == comparison["counts"]["lost"] == 14
     assert found["differences"][0]["what"] == "datasets"
 
 
@@ -140,9 +152,9 @@ def test_profiles_of_one_batch_are_compared(call: Call) -> None:
     ran(call, "nnnnnnny", "--profile", "echo", "--profile", "scripted:other.yaml")
     done = call("compare", "latest")
     assert done.code == 0 and done.out.startswith(
-        "NO REGRESSION: scripted:other.yaml passes 100.0% of 8 cases, echo 12.5%"
+        "NO REGRESSION: scripted:other.yaml against echo: better, +87.5 points (95 % CI "
     )
-    assert "p = 0.016: better." in done.out and "7 cases gained: c0, c1, c2, c3, c4 … and 2 more" in done.out
+    assert "a drop is excluded" in done.out and "7 cases gained: c0, c1, c2, c3, c4 … and 2 more" in done.out
     assert call("compare", "latest", "--baseline-profile", "scripted:other.yaml").code == 1
     assert call("compare", "latest", "--baseline-profile", "none").code == 2
 
@@ -153,6 +165,59 @@ def test_many_losses_are_cut(call: Call) -> None:
     ran(call, "n" * 30)
     out = call("compare", "latest", "--baseline", "good").out
     assert out.count(": passed → failed") == 20 and "… and 10 more; --json lists all" in out
+
+
+NOISY = """
+import random
+def answer(q):
+    return "y" if random.random() < float(q) else "n"
+"""
+
+
+@pytest.mark.req("WORK-7")
+def test_the_repeats_of_a_batch_tell_how_noisy_it_is(call: Call) -> None:
+    Path("noisy.py").write_text(NOISY, encoding="utf-8")
+    rows = [{"id": f"c{number}", "q": str(number % 2 / 2), "expected_output": "n"} for number in range(20)]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    call("run", "cases.jsonl", "--target", "python:noisy.py:answer", "--repeat", "6")
+    noise = json.loads(call("compare", "latest", "--self", "--json").out)["profiles"][0]
+    assert (noise["cases"], noise["repeats"], noise["comparisons"]) == (20, 6, 15)
+    assert 0 < noise["flipped"] <= 10 and 0 < noise["flaky"] <= 10 and noise["lowest_rate"] <= noise["highest_rate"]
+    assert noise["detectable"]["1"] == pytest.approx(noise["detectable"]["6"] * 6**0.5)
+    done = call("compare", "latest", "--self")
+    assert done.code == 0 and "flip between two repeats, though nothing changed" in done.out
+    assert f"  {noise['flakiest'][0]['case_id']}: {noise['flakiest'][0]['passed']} of 6\n" in done.out
+
+
+@pytest.mark.req("WORK-7")
+def test_without_noise_or_repeats_that_is_said(call: Call) -> None:
+    ran(call, "yyny")
+    done = call("compare", "latest", "--self")
+    assert done.code == 2 and "Run it again with --repeat 5" in done.err and "[nothing_to_compare]" in done.err
+    ran(call, "yyny", "--profile", "echo", "--repeat", "3")
+    assert "NO NOISE: echo: all 3 repeats of 4 cases gave the same results" in call("compare", "latest", "--self").out
+    assert call("compare", "latest", "--self", "--against", "latest").code == 2
+    assert call("compare", "latest", "--self", "--profile", "ecko").code == 2
+
+
+@pytest.mark.req("WORK-8", "WORK-5")
+def test_with_a_pass_rule_compare_shows_the_rate_of_the_run(call: Call) -> None:
+    Path("noisy.py").write_text(NOISY, encoding="utf-8")
+    rows = [{"id": f"c{number}", "q": "0.5", "expected_output": "n"} for number in range(20)]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    flags = ("run", "cases.jsonl", "--target", "python:noisy.py:answer", "--json", "--pass-if")
+    rates = [json.loads(call(*flags, "3/5").out)["pass_rate"] for _ in range(2)]
+    found = json.loads(call("compare", "latest", "--against", batch_ids()[1], "--json").out)["comparisons"][0][
+        "figures"
+    ]
+    assert [found["base_rate"], found["rate"]] == pytest.approx(rates)
+    call(*flags, "2/4")
+    assert "compared by the share that passed" in call("compare", "latest", "--against", batch_ids()[1]).err
+
+
+def batch_ids() -> list[str]:
+    """The batches, newest first."""
+    return sorted((path.name for path in Path(".evalloom/batches").iterdir()), reverse=True)
 
 
 @pytest.mark.parametrize(
@@ -191,3 +256,56 @@ def test_a_hostile_baseline_drives_no_terminal(call: Call) -> None:
     assert shown.code == 2 and "\x1b" not in shown.out + shown.err
     ran(call, "yy")
     assert "\x1b" not in "".join(call("baseline", *words).out for words in (("list",), ("show", "good")))
+
+
+# -- cases without ids -----------------------------------------------------------------------------
+
+
+def ran_unnamed(call: Call, answers: str, **more: str) -> None:
+    """Run tests of promptfoo without ids: the answer is the question, and `y…` is right."""
+    tests = [{"vars": {"q": text}, "assert": [{"type": "starts-with", "value": "y"}]} for text in answers.split()]
+    Path("tests.json").write_text(json.dumps([{**test, **more} for test in tests]), encoding="utf-8")
+    call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
+
+
+@pytest.mark.req("WORK-6")
+def test_a_case_in_front_of_others_without_ids_is_just_new(call: Call) -> None:
+    ran_unnamed(call, "y1 n2 y3 n4 y5 y6")
+    call("baseline", "save", "good")
+    ran_unnamed(call, "n0 y1 n2 y3 n4 y5 y6")
+    done = call("compare", "latest", "--baseline", "good", "--json")
+    (comparison,) = json.loads(done.out)["comparisons"]
+    assert (done.code, {kind: number for kind, number in comparison["counts"].items() if number}) == (
+        0,
+        {"same": 6, "new": 1},
+    )
+
+
+@pytest.mark.req("WORK-6")
+def test_an_edited_case_without_an_id_is_one_gone_and_one_new_and_is_told_so(call: Call) -> None:
+    told = "Cases without an id are known by their content: an edited one is one gone and one new."
+    ran_unnamed(call, "y1 y2 y3")
+    call("baseline", "save", "good")
+    ran_unnamed(call, "y1 y2 y3 y4")
+    assert told not in call("compare", "latest", "--baseline", "good").out
+    ran_unnamed(call, "y1 y2 y33")
+    out = call("compare", "latest", "--baseline", "good").out
+    assert told in out and out.count("(case 3 of its file)") == 2
+
+
+@pytest.mark.req("WORK-6")
+def test_a_long_description_is_cut_where_it_is_shown_and_nowhere_else(call: Call) -> None:
+    ran_unnamed(call, "n1", description="a long story " * 30)
+    shown = call("batches", "show", "latest").out
+    (run,) = [json.loads(line)["run"] for line in call("batches", "show", "latest", "--json").out.splitlines()]
+    assert len(run["case_id"]) == 389
+    assert max(map(len, shown.splitlines())) < 130 and "tests.json:1:2" in shown
+
+
+@pytest.mark.req("WORK-6")
+def test_equal_cases_are_told_before_the_run(call: Call) -> None:
+    ran_unnamed(call, "y1 y2")
+    Path("tests.json").write_text(json.dumps([{"vars": {"q": "y"}, "assert": [{"type": "is-json"}]}] * 3))
+    done = call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
+    assert "tests.json: 2 cases equal an earlier one in inputs, description and checks" in done.err
+    assert "[equal_cases]" in done.err

@@ -53,6 +53,8 @@ FIGURES = set(
         "skipped",
         "blocked",
         "unscored",
+        "cases",
+        "failing",
         "pass_rate",
         "pass_rate_low",
         "pass_rate_high",
@@ -62,6 +64,7 @@ FIGURES = set(
         "duration_s",
         "retries",
         "unpriced",
+        "estimated",
     ]
 )
 
@@ -272,8 +275,9 @@ def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> Non
 def test_json_has_the_promised_fields_and_nothing_else_is_printed(run: Call) -> None:
     done = run("--json")
     assert done.out.count("\n") == 1 and done.err == ""
-    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "problem"}
-    assert done.summary["profiles"]["weak"].keys() == FIGURES | {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
+    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "pass_if", "problem"}
+    latencies = {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
+    assert done.summary["profiles"]["weak"].keys() == FIGURES | latencies | {"flaky", "pass_at", "pass_hat"}
     assert Path(done.summary["path"]).name == done.summary["batch"] == batches()[0].name
     assert done.summary["pass_rate_low"] == pytest.approx(0.2077, abs=1e-4)
     assert done.summary["pass_rate_high"] == pytest.approx(0.9385, abs=1e-4)
@@ -612,7 +616,102 @@ def test_what_could_not_be_scored_says_why_and_fails(run: Call) -> None:
     assert done.code == 3 and "unscored 1: no judge" in done.out
 
 
+def test_costs_can_be_rehearsed_with_a_script(run: Call) -> None:
+    suite = Path("evalloom.yaml").read_text(encoding="utf-8")
+    priced = suite.replace("file: strong.yaml", "file: strong.yaml, price: {input: 1000, output: 1000}")
+    Path("evalloom.yaml").write_text(f"{priced}gates: [cost <= 0.000001]\n", encoding="utf-8")
+    done = run("--profile", "strong")
+    assert done.code == 1 and "gate cost <= 0.000001: does not hold (cost is 0.0" in done.out
+    stopped = run("--profile", "strong", "--max-cost", "0.000001", "-j", "1")
+    assert stopped.code == 3 and "Stopped: --max-cost 1e-06 is reached" in stopped.out
+    assert "cost      0.0" in run("--profile", "strong", "--dry-run").out
+
+
+def test_estimated_tokens_are_told_in_the_summary_the_gates_and_the_checks(run: Call, llm_server: Any) -> None:
+    far = f"{{base_url: '{llm_server.url}', model: no-usage, key_env: none, price: {{input: 1, output: 1}}}}"
+    checks = (
+        "checks: [{kind: tokens, threshold: 2}, {kind: cost, threshold: 9}]\ngates: [cost <= 1, tokens < 1 or cost > 9]"
+    )
+    Path("evalloom.yaml").write_text(
+        f"{SETTINGS.replace('llms:', f'llms:{chr(10)}  far: {far}')}{checks}\n", encoding="utf-8"
+    )
+    done = run("--profile", "far", "--no-cache")
+    assert "The tokens of 3 calls are estimated: the server sent no usage" in done.out
+    assert "without a price" not in done.out
+    assert "estimated for 3 calls whose server sent no usage)" in " ".join(done.out.split())
+    assert "expected at most 2 tokens (estimated: the server sent no usage), got" in done.out
+    assert run("--profile", "far", "--no-cache", "--json").summary["estimated"] == 3
+
+
 def test_a_budget_without_a_price_is_refused(run: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
     done = run("--profile", "openai:m", "--max-cost", "1")
     assert done.code == 2 and "[price_missing]" in done.err
+
+
+FLAKY = """
+import pathlib
+def answer(q):
+    file = pathlib.Path(f"count-{q}")
+    file.write_text((file.read_text() if file.exists() else "") + "x")
+    return "y" if len(file.read_text()) <= int(q) else "n"
+"""
+
+
+def flaky_run(in_process: Call, *flags: str, settings: str = "") -> Any:
+    """Run three cases, of which the first passes twice, the second four times and the third always."""
+    Path("flaky.py").write_text(FLAKY, encoding="utf-8")
+    rows = [{"id": f"c{q}", "q": q, "expected_output": "y"} for q in ("2", "4", "9")]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    Path("evalloom.yaml").write_text(f"target: python:flaky.py:answer\n{settings}", encoding="utf-8")
+    return in_process("run", "cases.jsonl", "-j", "1", *flags)
+
+
+@pytest.mark.req("WORK-8")
+def test_a_repeated_case_is_one_line_with_its_share(in_process: Call) -> None:
+    done = flaky_run(in_process, "--repeat", "5")
+    assert done.code == 1 and done.out.count("FAILED") == 2
+    assert "FAILED c2 · default: 2 of 5 passed " in done.out and "FAILED c4 · default: 4 of 5 passed " in done.out
+    assert "3 cases, 2 flaky · pass@5 100.0% (at least one of 5 runs passes) · pass^5 33.3% (all 5 pass)" in done.out
+    shown = in_process("batches", "show", "latest").out
+    assert "c2 · default: 2 of 5 passed" in shown and shown.count("c2 · default") == 1
+
+
+@pytest.mark.req("WORK-8", "WORK-4")
+@pytest.mark.parametrize(
+    ("flags", "settings"),
+    [
+        (("--pass-if", "4/5"), ""),
+        (("--pass-if", "80%", "--repeat", "5"), ""),
+        ((), "run: {repeat: {n: 5, pass: 0.8}}"),
+        (("--repeat", "5"), "run: {repeat: {n: 2, pass: 0.8}}"),
+        ((), "run: {repeat: 5, pass_if: 0.8}"),
+    ],
+)
+def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], settings: str) -> None:
+    done = flaky_run(in_process, *flags, "--json", settings=settings)
+    summary = json.loads(done.out)
+    assert (done.code, summary["total"], summary["failing"], summary["pass_if"]) == (1, 15, 1, 0.8)
+    assert summary["pass_rate"] == pytest.approx(2 / 3)
+    scored = in_process("score", "latest", "--pass-if", "2/5")
+    assert scored.code == 0 and "A case passes if 40% of its repeats do" in scored.out and "FAILED" not in scored.out
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--pass-if", "6/5"), "--pass-if: expected 4/5, or a share such as 0.8 or 80%, got '6/5'"),
+        (("--pass-if", "x"), "got 'x'"),
+        (("--pass-if", "0"), "got '0'"),
+        (("--pass-if", "4/5", "--repeat", "3"), "--pass-if 4/5 is for 5 repeats, and --repeat is 3"),
+    ],
+)
+def test_a_wrong_pass_rule_is_refused(in_process: Call, flags: tuple[str, ...], said: str) -> None:
+    done = flaky_run(in_process, *flags)
+    assert done.code == 2 and said in done.err
+
+
+def test_a_wrong_pass_rule_in_the_settings_is_refused(in_process: Call) -> None:
+    done = flaky_run(in_process, settings="run: {repeat: {n: 5, pas: 0.8}}")
+    assert done.code == 2 and "pas" in done.err and "[bad_settings]" in done.err

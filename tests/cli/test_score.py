@@ -66,6 +66,18 @@ def test_more_checks_from_a_file(call: Call, text: str) -> None:
     assert done.code == 1 and kinds == [["structural", "length"]] * 2
 
 
+def test_the_judge_is_noted_in_the_batch(call: Call) -> None:
+    Path("judge.yaml").write_text("default: {pass: true, reason: fine}\n", encoding="utf-8")
+    (file,) = Path(".evalloom/batches").glob("*/batch.json")
+    before = json.loads(file.read_bytes())
+    call("score", "latest", "--judge", "scripted:judge.yaml")
+    after = json.loads(file.read_bytes())
+    assert (before["judge"], after["judge"]) == ("", "scripted:judge.yaml")
+    assert after["models"].keys() - before["models"].keys() == {"scripted:judge.yaml"}
+    call("score", "latest")
+    assert json.loads(file.read_bytes())["judge"] == ""
+
+
 def test_judge_and_thresholds(call: Call) -> None:
     Path("judge.yaml").write_text("default: {score: 0.6, reason: so so}\n", encoding="utf-8")
     Path("more.yaml").write_text(

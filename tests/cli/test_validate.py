@@ -58,7 +58,7 @@ def test_text_has_place_message_and_code(evalloom: Evalloom) -> None:
 
 @pytest.mark.parametrize(
     ("name", "start"),
-    [("text", "bad.jsonl:1:"), ("json", "{"), ("markdown", "# evalloom"), ("sarif", "{"), ("github", "::error ")],
+    [("text", "bad.jsonl:1:"), ("json", "{"), ("markdown", "## Summary"), ("sarif", "{"), ("github", "::error ")],
 )
 def test_formats_on_stdout(evalloom: Evalloom, name: str, start: str) -> None:
     done = evalloom("validate", "bad.jsonl", "--format", name)
@@ -73,9 +73,7 @@ def test_json_is_the_one_shape_for_every_dialect(evalloom: Evalloom, folder: Pat
     assert report["schema_version"] == 2 and report["tool"] == "evalloom validate"
     assert [entry["dialect"] for entry in report["files"]] == ["rag", "hop"]
     assert {tuple(entry) for entry in report["errors"]} == {("code", "message", "loc", "line", "field", "case_id")}
-    assert (
-        done.stdout.replace("+00:00", "") != "" and evalloom("validate", "bad.jsonl", "--format", "xml").returncode == 2
-    )
+    assert report["generated_at"].endswith("Z") and evalloom("validate", "bad.jsonl", "--format", "xml").returncode == 2
 
 
 def test_several_reports_by_extension(evalloom: Evalloom, folder: Path) -> None:
@@ -85,7 +83,7 @@ def test_several_reports_by_extension(evalloom: Evalloom, folder: Path) -> None:
     assert json.loads((folder / "r.json").read_text(encoding="utf-8"))["overall"] == "FAIL"
     assert json.loads((folder / "r.sarif").read_text(encoding="utf-8"))["version"] == "2.1.0"
     starts = [(folder / name).read_text(encoding="utf-8")[:9] for name in ("r.md", "r.txt", "new/r.github")]
-    assert starts == ["# evalloo", "bad.jsonl", "::error f"]
+    assert starts == ["## Summar"[:9], "bad.jsonl", "::error f"]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_a_folder_without_data_says_so(evalloom: Evalloom, folder: Path) -> None
 def test_stdin(evalloom: Evalloom) -> None:
     done = evalloom("validate", "-", stdin=GOOD + BAD.replace('"a"', '"b"'))
     assert done.returncode == 2 and done.stdout.startswith("<stdin>:2:")
-    assert json.loads(evalloom("validate", "-", "--json", stdin=BAD).stdout)["items"][0]["loc_uri"] is None
+    assert json.loads(evalloom("validate", "-", "--json", stdin=BAD).stdout)["items"][0].get("loc_uri") is None
 
 
 def test_without_a_path_the_datasets_of_evalloom_yaml(evalloom: Evalloom, folder: Path) -> None:
@@ -234,7 +232,7 @@ def test_sources_are_under_root_and_files_under_the_working_folder(evalloom: Eva
     checks = ("--root", "kb", "--check-sources-exist", "--check-must-include-in-sources", "--json")
     report = json.loads(evalloom("validate", "good.jsonl", *checks).stdout)
     assert [entry["code"] for entry in report["warnings"]] == ["must_include_not_in_expected_sources"]
-    assert report["errors"] == [] and report["items"][0]["loc_uri"] == (folder / "good.jsonl").as_uri() + "#L1"
+    assert report["errors"] == [] and report["items"][0]["loc_uri"] == f"vscode://file{folder}/good.jsonl:1:83"
 
 
 def test_a_name_that_is_not_utf8(evalloom: Evalloom, folder: Path) -> None:

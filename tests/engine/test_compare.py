@@ -191,7 +191,7 @@ def test_profiles_of_one_batch_are_compared_with_its_base(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("asked", "code", "told"),
     [
-        (ComparisonRequest("b1"), "nothing_to_compare", "Name a baseline or another batch: --baseline NAME"),
+        (ComparisonRequest("b1"), "nothing_to_compare", "Name a baseline or another batch: --against NAME"),
         (
             ComparisonRequest("b2", "b1"),
             "nothing_to_compare",

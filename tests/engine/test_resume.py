@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -239,20 +240,23 @@ def test_a_choice_and_then_the_whole_run_every_case_once() -> None:
 
 CODE = """
 id: p
-inputs: [{name: q}]
-steps:
-  - {id: work, type: code_node, code: "def f(q): return q.upper()", input_mapping: {q: q}, output_key: output}
-outputs: [{key: output}]
+steps: [{id: work, type: batch_aggregator, output_key: output}]
 """
+CODED = {
+    "step_inputs": {"work": {"strategy": "custom", "code": "def f(items): return len(items)"}},
+    "batch_items": [{}],
+}
 
 
 @pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
 @pytest.mark.req("PIPE-12")
 def test_code_that_was_not_allowed_is_run_when_it_is() -> None:
     Path("p.yaml").write_text(CODE, encoding="utf-8")
+    cases = ({"id": id, **CODED, "expected_output": 1, "expected_aggregation": 1} for id in ("a", "b"))
+    Path("coded.jsonl").write_text("\n".join(map(json.dumps, cases)), encoding="utf-8")
 
     def coded(resume: Resume, allow_code: bool) -> Results:
-        asked = RunRequest(("cases.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
+        asked = RunRequest(("coded.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
         return evaluate(prepare(asked, catalog.load()), resume=resume, warn=lambda message: None)
 
     first = coded(Resume(), False)

@@ -106,6 +106,43 @@ def test_a_field_stands_where_its_place_says(layout: str, items: Objects, sizes:
         assert row.place_of(("not there", 1)) == (row.line, row.column)
 
 
+COMMENTS = st.lists(st.sampled_from(["// {", '  // " [ }', "\t//", "// // 字", "//{}"]), max_size=2)
+
+
+@pytest.mark.req("PIPE-1")
+@settings(max_examples=min(60, settings().max_examples))
+@given(
+    items=objects, data=st.data(), sizes=st.lists(st.integers(1, 9), max_size=3), end=st.sampled_from(["\n", "\r\n"])
+)
+@example(items=[{"a": "// no", "b": ["x // y", {"c": "/"}]}, {}], data=None, sizes=[1], end="\r\n")
+def test_comment_lines_inside_an_object_change_nothing(items: Objects, data: Any, sizes: list[int], end: str) -> None:
+    lines: list[str] = []
+    starts = []
+    for item in items:
+        starts.append(len(lines) + 1)
+        first, *others = pretty(item).split("\n")
+        lines.append(first)
+        for line in others:
+            lines += [*(data.draw(COMMENTS) if data else ["  // c"]), line]
+    rows, problems, count = read(end.join(lines), sizes)
+    assert problems == [] and count == len(lines)
+    assert repr([row.value for row in rows]) == repr(items)
+    assert [row.line for row in rows] == starts
+    for row in rows:
+        for name in row.value:
+            place = row.place_of((name,))
+            assert lines[place.line - 1][: place.column - 1].strip() == f"{plain(name)}:"
+
+
+@pytest.mark.req("PIPE-1")
+@pytest.mark.parametrize("size", [1, 1 << 16])
+def test_faults_beside_comments_stand_where_they_are(size: int) -> None:
+    text = '{\n  // one\n  "a": 1,\n  // two "\n  "b": oops\n}\n{"a": 2} // three\n{\n// four\n"a": 3\n}\n{"b": 1,\n// five\n{"a": 4}\n'
+    rows, problems, _ = read(text, [size])
+    assert [(row.value["a"], row.line) for row in rows] == [(3, 8), (4, 14)]
+    assert [problem.place for problem in problems] == [(5, 8), (7, 10), (12, 9)]
+
+
 BROKEN: dict[str, bytes] = {
     "truncated": b'{"id": 2, "tags": ["a"',
     "truncated behind a comma": b'{"id": 2,',

@@ -9,6 +9,7 @@ How it behaves is chosen per request: by the model, or by `[[mode]]` in the prom
     slow-N           the answer after N milliseconds; hang: never
     drop, cut        the connection closed before the answer, or in the middle of it
     not-http, garbage, html, wrong-json, no-json-object, empty, error-200    a bad answer
+    no-usage         the answer without its usage
     prompt-cache     the answer, with all but two tokens of the prompt from the provider's cache
     huge             an answer of 30 MB
     echo-key         401 with the key in its text
@@ -151,10 +152,13 @@ class Connection(asyncio.Protocol):
         else:
             self.state.answered[prompt] += 1
             said = said_to(mode, prompt, path, head, asked)
+            answer = SPEAKERS[path](said, asked)
+            if mode == "no-usage":
+                del answer["usage"]
             if asked.get("stream"):
-                self.send(200, streamed(said, asked), "text/event-stream")
+                self.send(200, streamed(said, asked, answer.get("usage")), "text/event-stream")
             else:
-                self.send(200, orjson.dumps(SPEAKERS[path](said, asked)))
+                self.send(200, orjson.dumps(answer))
         self.done()
         self.read()
 
@@ -239,13 +243,13 @@ def cached_tokens(prompt: str) -> int:
     return max(0, len(prompt) // 4 - 2) if "[[prompt-cache]]" in prompt else 0
 
 
-def streamed(said: str, asked: dict[str, Any]) -> bytes:
-    """The answer in two pieces, as server-sent events."""
+def streamed(said: str, asked: dict[str, Any], usage: Any) -> bytes:
+    """The answer in two pieces, as server-sent events, and then its usage."""
     half = len(said) // 2
     deltas: list[dict[str, Any]] = [
         {"choices": [{"index": 0, "delta": {"role": "assistant", "content": said[:half]}, "finish_reason": None}]},
         {"choices": [{"index": 0, "delta": {"content": said[half:]}, "finish_reason": "stop"}]},
-        {"choices": [], "usage": chat(said, asked)["usage"]},
+        {"choices": [], "usage": usage},
     ]
     events = [orjson.dumps({"model": asked.get("model"), **delta}) for delta in deltas]
     return b"".join(b"data: " + event + b"\n\n" for event in [*events, b"[DONE]"])

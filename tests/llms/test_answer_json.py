@@ -159,6 +159,12 @@ def test_hostile_text_is_refused_in_bounded_time(text: str) -> None:
         ("use <think> and </think>", "use <think> and </think>"),
         ("<think>a</think>the tag </think> ends it", "the tag </think> ends it"),
         ('{"a": "x</think>y"}', '{"a": "x</think>y"}'),
+        ('It is {"a": "x</think>y"}', 'It is {"a": "x</think>y"}'),
+        ("<think>not <think>, or <think>41</think>?</think> 42", "42"),
+        ("<think>no <think> tags, they said</think>42", "42"),
+        ("<Thinking>41?</Thinking>42", "42"),
+        ("<seed:think>41?</seed:think>42", "42"),
+        ("◁think▷41?◁/think▷42", "42"),
         ("42", "42"),
     ],
 )
@@ -197,6 +203,10 @@ def test_numbers_are_exact_and_finite() -> None:
         ('```json\n{"a": 1}', [{"a": 1}]),
         ('{"a" 1, "b": {"c": 2}}', [{"c": 2}]),
         ('<think>{"a": 0}</think> is {"a": 1}', [{"a": 1}]),
+        ('Sure. <think>{"a": 0}</think> {"a": 1}', [{"a": 1}]),
+        ('Sure. <think>```json\n{"a": 0}\n```</think> {"a": 1}', [{"a": 1}]),
+        ('Use <think> for {"a": 1}', [{"a": 1}]),
+        ('{"a": "<think>1</think>"} and so on', [{"a": "<think>1</think>"}]),
         ("no JSON", []),
     ],
 )
@@ -209,6 +219,11 @@ def test_valid_json_is_found_in_the_order_of_the_text(text: str, values: list[An
 def test_malformed_json_is_refused_with_its_inner_values(text: str) -> None:
     with pytest.raises(AnswerError, match="expected JSON, got"):
         list(find_json(text, malformed="refuse"))
+
+
+def test_reasoning_inside_a_malformed_value_is_part_of_it() -> None:
+    (answer,) = find_json('So: {"a": "<think>1</think>", }', malformed="repair")
+    assert answer.value == {"a": "<think>1</think>"}
 
 
 @pytest.mark.parametrize(

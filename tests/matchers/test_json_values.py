@@ -6,6 +6,7 @@ import pytest
 
 from evalloom.core.model import Case, Check, Output
 from evalloom.matchers import CheckResult, MatchContext, by_kind
+from evalloom.matchers.where import Missing, find
 
 
 def grade(kind: str, expected: Any, value: Any, **options: Any) -> CheckResult:
@@ -23,6 +24,32 @@ def test_is_json_and_contains_json() -> None:
     assert grade("contains_json", None, 'so: {"a": 1}.').passed
     assert grade("contains_json", None, "so: {a}").passed is False
     assert grade("contains_json", {"required": ["b"]}, '{"a": 1} or {"b": 2}').passed
+
+
+REASONED = [
+    '<think>{"a": 0, "b": [0]}</think>{"a": 1, "b": [1]}',
+    'First {"a": 0, "b": [0]}?\n</think>\n\n{"a": 1, "b": [1]}',
+    '<think>a <think>{"a": 0}</think> {"a": 0}</think>\n{"a": 1, "b": [1]}',
+]
+
+
+@pytest.mark.parametrize("text", REASONED)
+def test_json_in_reasoning_is_not_the_answer(text: str) -> None:
+    for kind in ("structural", "equals", "contains"):
+        assert grade(kind, {"a": 1, "b": [1]}, text).passed
+        assert grade(kind, {"a": 0, "b": [0]}, text).passed is False
+    assert grade("contains_json", {"properties": {"a": {"const": 0}}}, text).passed is False
+    assert grade("json_path", "$.b", text, check={"contains": 1}).passed
+    assert find("output.a", Output(text)) == 1
+    # A program that reads the output as JSON would meet the reasoning first.
+    assert grade("is_json", None, text).passed is False
+
+
+def test_reasoning_that_was_cut_off_leaves_no_answer() -> None:
+    text = '<think>Perhaps {"a": 0}'
+    assert grade("contains_json", None, text).passed is False
+    assert grade("json_path", "$.a", text).passed is False
+    assert isinstance(find("output.a", Output(text)), Missing)
 
 
 def test_json_schema_reports_every_fault() -> None:

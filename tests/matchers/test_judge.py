@@ -49,6 +49,17 @@ def test_pass_or_fail() -> None:
     assert "The answer is polite." in request.messages[1]["content"] and "Hi?" in request.messages[1]["content"]
 
 
+def test_a_judge_that_reasons_first() -> None:
+    draft, verdict = '{"reason": "at first sight", "pass": true}', '{"reason": "wrong date", "pass": false}'
+    for text in (
+        f"<think>{draft}</think>{verdict}",
+        f"{draft}? No.</think>\n{verdict}",
+        f"Hm. <think>{draft}</think>{verdict}",
+    ):
+        found = ask(Judge(text), Check("judge", "right"))
+        assert (found.passed, found.reason) == (False, "wrong date")
+
+
 def test_a_score_on_its_scale() -> None:
     found = ask(Judge('{"reason": "fair", "score": 2}'), Check("judge", name="TP1", options={"scale": [1, 3]}))
     assert (found.passed, found.score, found.share) == (True, 2, 0.5)

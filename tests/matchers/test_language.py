@@ -1,5 +1,6 @@
 """Languages and refusals."""
 
+import unicodedata
 from typing import Any
 
 import pytest
@@ -116,6 +117,29 @@ SENTENCES = {
         "हमें दोपहर से पहले कोई उड़ान नहीं मिली।",
     ),
 }
+# Three or four words each; some suit a neighbouring language nearly as well.
+SHORT = {
+    "en": ("No problem at all", "Thank you very much", "The answer is 42.", "I do not know"),
+    "sv": ("Tack så mycket", "Hur mår du idag?", "Jag vet inte", "Inga problem alls"),
+    "nl": ("Ik weet het niet", "Waar is het station?", "Geen enkel probleem", "Tot later, Anna"),
+    "de": ("Ich weiß es nicht", "Wo ist der Bahnhof?", "Gar kein Problem", "Ja, das stimmt."),
+    "es": ("Hola mi querido amigo", "Sí, es correcto.", "¿Cómo estás hoy?", "No lo sé"),
+    "pt": ("Até mais tarde, Ana", "Sim, está correto.", "Como você está hoje?", "Eu não sei"),
+    "id": ("Saya tidak tahu", "Ya, itu benar.", "Terima kasih banyak", "Tidak ada masalah"),
+    "ru": ("Париж - столица Франции.", "Да, это верно.", "Я не знаю этого", "Где находится вокзал?"),
+    "bg": ("Не знам това", "Къде е гарата?", "Да, това е вярно.", "Много благодаря за всичко"),
+}
+MIXED = {
+    "zh": (
+        "用 Python 写一个函数，调用 print() 就行",
+        "这个 API 的 rate limit 是 60 requests per minute，超过会返回 429",
+        "代码如下：\n```python\nfor i in range(10):\n    total += i\n    print(total)\n```\n运行即可。",
+        "详见 https://docs.example.com/a/b/c/d-e-f/g?x=1&y=foo_bar，谢谢",
+    ),
+    "ja": ("Pythonで関数を書いてください", "このAPIのrate limitは毎分60 requestsです", "カタカナ"),
+    "ko": ("이 API의 rate limit은 분당 60 requests입니다", "Python 코드입니다", "네"),
+    "en": ("Run `选择 全部 文件 打开 保存 关闭` and wait.", "The word 谢谢 means thank you in Chinese."),
+}
 # Languages that no check names, and that resemble one that has a name.
 NEIGHBOURS = [
     "Din ordre er afsendt og ankommer på fredag.",
@@ -174,6 +198,31 @@ def test_other_languages() -> None:
 def test_a_sentence_is_in_its_language_and_in_no_other(code: str) -> None:
     for sentence in SENTENCES[code]:
         assert [other for other in SENTENCES if is_in(sentence, other)] == [code]
+
+
+@pytest.mark.parametrize("code", SHORT)
+def test_a_few_words_are_in_their_language_and_in_hardly_any_other(code: str) -> None:
+    for sentence in SHORT[code]:
+        accepted = [other for other in SENTENCES if is_in(sentence, other)]
+        assert code in accepted and len(accepted) <= 3
+    assert code == "en" or not all(is_in(sentence, "en") for sentence in SHORT[code])
+
+
+@pytest.mark.parametrize("code", MIXED)
+def test_code_and_words_of_another_language_do_not_decide(code: str) -> None:
+    for text in MIXED[code]:
+        assert [other for other in SENTENCES if is_in(text, other)] == [code]
+
+
+def test_two_words_that_are_no_name_can_tell_a_language() -> None:
+    for text, code in (("Svaret är 42.", "sv"), ("Odpowiedź to 42.", "pl"), ("Bien sûr", "fr")):
+        assert is_in(text, code) and not is_in(text, "en")
+    assert is_in("São Paulo", "en") and is_in("not found", "en")
+
+
+def test_decomposed_letters_are_the_same_letters() -> None:
+    for code in ("fr", "vi", "sv", "ko"):
+        assert all(is_in(unicodedata.normalize("NFD", sentence), code) for sentence in SENTENCES[code])
 
 
 @pytest.mark.parametrize("sentence", NEIGHBOURS)

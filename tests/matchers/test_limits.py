@@ -4,17 +4,23 @@ from typing import Any
 
 import pytest
 
-from evalloom.core.model import NO_USAGE, Case, Check, Output, Usage
+from evalloom.core.model import NO_USAGE, Case, Check, Output, Record, Usage
 from evalloom.matchers import CheckResult, MatchContext, by_kind
 from evalloom.matchers.limits import numbers_in
 
 
 def grade(
-    kind: str, expected: Any, value: Any = "", usage: Usage = NO_USAGE, seconds: float = 0.0, **options: Any
+    kind: str,
+    expected: Any,
+    value: Any = "",
+    usage: Usage = NO_USAGE,
+    seconds: float = 0.0,
+    trace: list[Record] | None = None,
+    **options: Any,
 ) -> CheckResult:
     matcher = by_kind(kind)
     assert matcher is not None and matcher.grade is not None
-    seen = MatchContext(value, Output(value), Case("c", {}), seconds, usage)
+    seen = MatchContext(value, Output(value), Case("c", {}), seconds, usage, trace or [])
     found = matcher.grade(Check(kind, expected, options=options), seen)
     assert found is not None
     return found
@@ -83,9 +89,17 @@ def test_what_a_run_took() -> None:
     assert grade("cost", None).passed is None
 
 
+@pytest.mark.req("PIPE-13")
+@pytest.mark.parametrize("kind", ["tokens", "cost"])
+def test_a_run_without_a_call_used_nothing(kind: str) -> None:
+    assert grade(kind, 10).passed and grade(kind, 0).passed
+    assert grade(kind, 0).reason.startswith("0 ")
+
+
+@pytest.mark.req("PIPE-13")
 @pytest.mark.parametrize("kind", ["tokens", "cost"])
 def test_a_limit_does_not_hold_for_want_of_numbers(kind: str) -> None:
     assert "--no-cache" in grade(kind, 10, usage=Usage(5, 1, calls=1, cached=1)).reason
-    assert "called no llm" in grade(kind, 10).reason
+    assert "not known" in grade(kind, 10, trace=[{"type": "http"}]).reason
     silent = grade(kind, 10, usage=Usage(calls=1))
     assert silent.passed is None and "no tokens" in silent.reason

@@ -45,6 +45,29 @@ def test_anything_is_like_itself(value: Any, strict: bool) -> None:
     assert grade("equals", value, value).passed
 
 
+@pytest.mark.req("PIPE-3", "PIPE-10", "PIPE-11")
+@pytest.mark.parametrize(
+    ("names", "output", "further"),
+    [
+        (["a", "b"], Output({"a": 1}), []),
+        (["a"], Output({"a": 1, "b": 2, "c": [3], "ignored": 4}), ["b", "c"]),
+        (["a.x", "b[0]"], Output({"a": {}, "b": [], "x": 1}), ["x"]),
+        (["output"], Output({"s": 1, "t": 2}, plain="output.s"), ["t"]),
+        (["output", "t"], Output({"t": 2}, {"s": 1}, plain="steps.s"), []),
+        (["a"], Output('{"a": 1, "b": 2}'), ["b"]),
+        (["output"], Output('{"a": 1, "b": 2}'), []),
+        (["a"], Output("text"), []),
+    ],
+)
+def test_further_outputs_are_mismatches(names: list[str], output: Output, further: list[str]) -> None:
+    matcher = by_kind("only_fields")
+    assert matcher is not None and matcher.grade is not None
+    check = Check("only_fields", names, options={"ignore_fields": ["ignored"]})
+    found = matcher.grade(check, MatchContext(None, output, Case("c", {})))
+    assert found is not None and found.passed is not bool(further)
+    assert paths(found) == further and all(mismatch.expected is ABSENT for mismatch in found.mismatches)
+
+
 # -- PIPE-11, row by row -----------------------------------------------------------------------------
 
 Row = tuple[str, Any, Any, dict[str, Any], list[str], list[str]]

@@ -25,6 +25,7 @@ from evalloom.matchers.where import Missing, find
         ("output['a.b'].c", {"a.b": {"c": 5}}, 5),
         ("output[1]", [1, 2], 2),
         ("output[1]", "[1, 2]", 2),
+        ("output[1]", "<think>[3, 4]?</think>[1, 2]", 2),
         ("output.b", '{"b": 12345678901234567890123}', 12345678901234567890123),
         ("output.结果", {"结果": None}, None),
     ],

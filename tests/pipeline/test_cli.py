@@ -64,7 +64,10 @@ def test_variants_run_side_by_side_and_are_compared(call: Call) -> None:
     rates = {name: one["pass_rate"] for name, one in done.summary["profiles"].items()}
     assert rates == {"offline@baseline": pytest.approx(5 / 6), "offline@with_rating": 1.0}
     compared = call("compare", "latest")
-    assert compared.code == 0 and "offline@with_rating passes 100.0% of 6 cases" in compared.out
+    assert (
+        compared.code == 0
+        and "offline@with_rating against offline@baseline: no difference shown, +16.7" in compared.out
+    )
     again = call("run", "--config", "reviews/evalloom.yaml", "--variants", "baseline,with_rating", "--resume", "--json")
     assert again.summary["total"] == 12 and len(rows()) == 12
 
@@ -82,9 +85,30 @@ def test_a_saved_baseline_shows_a_regression(call: Call) -> None:
     answers = Path("reviews/answers.yaml")
     answers.write_text(answers.read_text("utf-8").replace("Excellent|", ""), encoding="utf-8")
     run(call, "customer_reviews")
-    done = call("compare", "latest", "--baseline", "good", "--by", "tag")
+    done = call("compare", "latest", "--baseline", "good", "--by", "tag", "--strict")
     assert done.code == 1 and done.out.startswith("REGRESSION") and "batch_customer_reviews" in done.out
     assert call("compare", "latest", "--baseline", "good", "--allowed-drop", "0.9").code == 0
+
+
+@pytest.mark.req("PIPE-3", "PIPE-10", "PIPE-11", "PIPE-13")
+def test_outputs_are_compared_as_the_case_says(call: Call) -> None:
+    Path("own.py").write_text("def judge(x): return 'pos'\ndef write(x): return f'it is {x}'\n")
+    steps = (
+        "{id: a, code_ref: 'own:judge', output_key: label}, {id: b, code_ref: 'own:write', input_mapping: {x: label}}"
+    )
+    Path("p.yaml").write_text(f"id: p\nsteps: [{steps}]\noutputs: [label, {{key: text, source: b}}]\n")
+    strict, label = {"strict_mode": True}, {"expected_outputs": {"label": "pos"}}
+    cases = [
+        {"id": "further", "inputs": {"x": 1}, **label, "evaluation_config": strict},
+        {"id": "ignored", "x": 1, **label, "evaluation_config": {**strict, "ignore_fields": ["text"]}},
+        {"id": "plain", "x": 1, "expected_output": "it is pos", "evaluation_config": strict},
+        {"id": "limits", "x": 1, **label, "performance_baseline": {"max_tokens": 10, "max_cost": 0}},
+    ]
+    Path("cases_basic_v1.jsonl").write_text("\n".join(map(json.dumps, cases)))
+    done = call("run", "cases_basic_v1.jsonl", "--target", "pipeline:p.yaml", "--json")
+    assert (done.summary["passed"], done.summary["failed"]) == (3, 1)
+    shown = call("batches", "show", "latest", "--case", "further").out
+    assert "only_fields: text: expected nothing, got 'it is pos'" in shown
 
 
 @pytest.mark.req("PIPE-12")

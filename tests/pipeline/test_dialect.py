@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom import catalog
+from evalloom.core.contract import Shape
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Checked, Origin, Record
 from evalloom.data.dataset import Dataset
@@ -189,21 +191,50 @@ def test_every_fault_of_a_record_has_its_finding(tmp_path: Path, record: str, co
     assert [(f.code, f.severity, f.origin.line) for f in checked.findings] == [(code, severity, 2)]
 
 
+DECLARED = Shape(inputs=frozenset(), accepts=frozenset({"question", "lang"}))
+
+
+@pytest.mark.req("PIPE-3", "PIPE-4")
 @pytest.mark.parametrize(
-    ("more", "named"),
+    ("more", "shape", "said"),
     [
-        ({"question": "hi", "lang": "en"}, "'question', 'lang'"),
-        ({"question": "hi", "inputs": {}}, ""),
-        ({"question": "hi", "step_inputs": {"a": {}}}, ""),
-        ({"description": "d", "metadata": {}, "depends_on": ["a"], "_note": "n", "expected_tone": "t"}, ""),
+        ({"question": "hi", "inputs": {}}, None, ""),
+        ({"question": "hi", "inputs": {"lang": "en"}}, None, ""),
+        ({"question": "hi", "lang": "en"}, None, ""),
+        ({"question": "hi", "_note": "n", "description": "d", "expected_tone": "t"}, DECLARED, ""),
+        ({"question": "hi", "langs": 1, "x": 2}, DECLARED, "'langs', 'x': not an input that the pipeline declares"),
+        ({"question": "hi", "inputs": {"lang": "en"}}, DECLARED, "'question': beside 'inputs', so not passed"),
+        ({"author": "hi", "inputs": {"lang": "en"}}, DECLARED, ""),
     ],
 )
-def test_fields_that_do_not_go_in_are_named_where_nothing_else_does(more: Record, named: str) -> None:
+def test_fields_that_do_not_reach_the_pipeline_are_named(more: Record, shape: Shape | None, said: str) -> None:
     record = {"id": "b", "expected_outputs": {"name": "x"}, **more}
-    found = list(findings(record, Rules()))
-    assert [remark.code for remark in found] == (["fields_outside_inputs"] if named else [])
-    assert all(named in remark.message for remark in found)
-    assert are_clean([record], Rules()) is not (bool(named) or "depends_on" in record)
+    rules = Rules(shape=shape)
+    remarks = [remark for remark in findings(record, rules) if not remark.code.startswith("unknown_")]
+    assert [remark.code for remark in remarks] == (["fields_outside_inputs"] if said else [])
+    assert all(said in remark.message for remark in remarks)
+    assert are_clean([record], rules) is (shape is None)
+
+
+@pytest.mark.req("PIPE-3")
+def test_a_v2_record_without_inputs_keeps_the_rule_of_v1_for_the_rest() -> None:
+    record = {
+        "id": 7,
+        "question": "hi",
+        "_note": "n",
+        "metadata": {},
+        "step_inputs": {"s": {}},
+        "expected_output": "x",
+        "expected_tone": "kind",
+        "expected_outputs": {"length": 3},
+        "expected_aggregation": 5,
+    }
+    case = TestCase.from_dict(record)
+    assert case.id == "7" and case.inputs == {"question": "hi"}
+    assert case.expected_outputs == {"output": "x", "tone": "kind", "length": 3} and case.expected_aggregation == 5
+    beside = TestCase.from_dict({**record, "inputs": {}})
+    assert beside.inputs == {} and beside.expected_outputs == {"output": "x", "length": 3}
+    assert beside.to_dict()["question"] == "hi" and beside.raw_data["expected_tone"] == "kind"
 
 
 def test_an_expectation_of_v1_beside_inputs_is_told() -> None:
@@ -279,13 +310,14 @@ def test_the_loader_lists_findings_and_refuses_a_faulty_file(tmp_path: Path) -> 
     [
         ('{"id": "a", "x": 1, "expected": "A", "expected_output": "B"}', "B"),
         ('{"id": "a", "inputs": {}, "expected_output": "A", "expected_outputs": {"output": "B"}}', "B"),
+        ('{"id": "a", "expected_score": 1, "expected_outputs": {"score": 2}}', 2),
     ],
 )
-def test_two_expectations_that_differ_are_told(tmp_path: Path, record: str, counts: str) -> None:
+def test_two_expectations_that_differ_are_told(tmp_path: Path, record: str, counts: Any) -> None:
     checked = check(tmp_path, record + "\n")
     assert [(f.code, f.severity) for f in checked.findings] == [("conflicting_expected", "warning")]
     (case,) = TestsetLoader.load_testset(tmp_path / "review_basic_v1.jsonl")
-    assert case.expected_outputs == {"output": counts}
+    assert [*case.expected_outputs.values()] == [counts]
 
 
 @pytest.mark.req("PIPE-2")
@@ -300,6 +332,59 @@ def test_what_the_config_turns_off_is_kept_beside_the_checks() -> None:
     case = pipeline.to_case(record, Origin("f"))
     assert [(one.kind, one.expected) for one in case.checks] == [("contains", "x")]
     assert pipeline.write(case, 1).record == {**record, "tags": []}
+
+
+STRICT = {"strict_mode": True}
+
+
+def checks_of(config: Record, **fields: Any) -> list[tuple[str, str, Any]]:
+    case = pipeline.to_case({"id": "a", "inputs": {}, "evaluation_config": config, **fields}, Origin("f"))
+    return [(check.kind, check.where, check.expected) for check in case.checks]
+
+
+@pytest.mark.req("PIPE-3", "PIPE-11")
+def test_strict_mode_also_checks_the_names_of_the_outputs() -> None:
+    named = checks_of(STRICT, expected_outputs={"a": 1, "b.c": "contains:x"})
+    assert named == [("structural", "output.a", 1), ("structural", "output.b.c", "contains:x"), ("only_fields", "output", ["a", "b.c"])]  # fmt: skip
+    assert checks_of(STRICT, expected_output=1) == [("structural", "output", 1)]
+    assert checks_of({}, expected_outputs={"a": 1}) == [("structural", "output.a", 1)]
+    assert checks_of({**STRICT, "evaluate_final": False}, expected_outputs={"a": 1}) == []
+
+
+@pytest.mark.req("PIPE-3", "PIPE-11")
+def test_writing_a_record_keeps_what_strict_mode_means() -> None:
+    plain = {"id": "a", "inputs": {}, "expected_output": 1, "evaluation_config": STRICT}
+    assert pipeline.DIALECT.canonical(plain) == plain
+    lenient = pipeline.DIALECT.canonical({**plain, "evaluation_config": {}})
+    assert lenient["expected_outputs"] == {"output": 1} and "expected_output" not in lenient
+    both = pipeline.DIALECT.canonical({**plain, "expected_outputs": {"a": 2}})
+    assert both["expected_outputs"] == {"output": 1, "a": 2}
+
+
+@pytest.mark.req("PIPE-10")
+def test_an_ignored_output_is_not_compared() -> None:
+    expected = {"a": 1, "b": {"a": 1}, "c.a": 1, "d[0].a": 1, "aa": 1}
+    checks = checks_of({"ignore_fields": ["a"]}, expected_outputs=expected)
+    assert [where for _, where, _ in checks] == ["output.b", "output.aa"]
+    assert checks_of({"ignore_fields": [{}, 1], **STRICT}, expected_outputs={"a": 1})
+
+
+@pytest.mark.req("PIPE-3", "PIPE-4", "PIPE-11")
+@pytest.mark.parametrize(
+    ("more", "codes"),
+    [
+        ({"expected_tone": "x"}, [("unknown_expected_output", ("expected_tone",))]),
+        ({"expected_outputs": {"tone": 1}}, [("unknown_expected_output", ("expected_outputs", "tone"))]),
+        ({"expected_output": "x"}, []),
+        ({"expected_output": "x", "evaluation_config": STRICT}, []),
+        ({"expected_a": 1, "evaluation_config": STRICT}, [("strict_outputs", ("evaluation_config", "strict_mode"))]),
+        ({"expected_a": 1, "evaluation_config": {**STRICT, "ignore_fields": ["b"]}}, []),
+        ({"expected_outputs": {"a": 1, "output": 2}, "evaluation_config": STRICT}, []),
+    ],
+)
+def test_what_can_never_pass_is_told_before_the_run(more: Record, codes: list[Any]) -> None:
+    rules = Rules(shape=Shape(outputs=frozenset({"a", "b"})))
+    assert [(remark.code, remark.path) for remark in findings({"id": "x", **more}, rules)] == codes
 
 
 @pytest.mark.req("PIPE-4", "PIPE-11")

@@ -59,6 +59,19 @@ def test_a_pipeline_is_read_with_the_defaults_of_the_format(tmp_path: Path) -> N
     assert list(found.flows[""].outputs) == ["verdict", "figures"]
 
 
+@pytest.mark.req("PIPE-6")
+def test_a_pipeline_without_steps_is_refused_at_its_line(tmp_path: Path) -> None:
+    (finding,) = examined(tmp_path, "id: p\nsteps: []\n").findings
+    assert (finding.code, finding.severity, finding.origin.line) == ("bad_pipeline", "error", 2)
+    assert finding.message == "steps: is empty; a pipeline needs at least one step"
+
+
+@pytest.mark.req("PIPE-3", "PIPE-6")
+def test_an_input_is_no_evaluation_target(tmp_path: Path) -> None:
+    (finding,) = examined(tmp_path, f"{GOOD}evaluation_target: text\n").findings
+    assert (finding.code, finding.origin.line) == ("unknown_output", 19)
+
+
 FAULTS = [
     # what is changed, into what, the code, where, and what the message says
     ("{cleaned: cleaned}", "{cleaned: cleand}", "unknown_source", 11, "step 'judge'", "Did you mean 'cleaned'?"),

@@ -81,7 +81,28 @@ def test_ids_that_would_be_the_same_are_numbered() -> None:
     assert ids[:2] == ["t[v=1]", "t[v=1]#2"] and ids[3] == f"{ids[2]}#2"
 
 
-VALUES = st.lists(st.none() | st.integers() | st.text(max_size=50), min_size=1, max_size=4)
+@pytest.mark.req("PIPE-4", "PIPE-16")
+@pytest.mark.parametrize(
+    ("parameters", "path", "both"),
+    [
+        (
+            {"n": [1], "c": ["x", "y", "x", "x"]},
+            ("parameters", "c", 2),
+            "parameters.c[2]: is the same as parameters.c[0]",
+        ),
+        ([{"c": "x", "n": 1}, {"n": 1, "c": "x"}], ("parameters", 1), "parameters[1]: is the same as parameters[0]"),
+    ],
+)
+def test_a_value_that_is_there_twice_is_an_error_that_names_both(
+    parameters: object, path: tuple[str | int, ...], both: str
+) -> None:
+    (remark,) = findings({"id": "t", "inputs": {"q": "{c}"}, "parameters": parameters}, Rules())
+    assert (remark.code, remark.severity, remark.path) == ("duplicate_id", "error", path)
+    assert remark.message.startswith(both)
+    assert not list(findings({"id": "t", "inputs": {}, "parameters": {"c": ["1", 1, 1.0, True, None]}}, Rules()))
+
+
+VALUES = st.lists(st.none() | st.integers() | st.text(max_size=50), min_size=1, max_size=4, unique=True)
 
 
 @given(st.dictionaries(st.text(min_size=1, max_size=3), VALUES, min_size=1, max_size=3))
@@ -120,7 +141,7 @@ def test_a_record_that_is_nested_too_deeply_is_told() -> None:
 
 
 def test_faults_that_only_show_when_filled_in_are_told_once() -> None:
-    record: Record = {"id": "t", "inputs": "{t}", "parameters": {"t": [{}, "same", "same"]}}
+    record: Record = {"id": "t", "inputs": "{t}", "parameters": {"t": [{}, "same"], "n": [1, 2]}}
     assert [remark.code for remark in findings(record, Rules())] == ["bad_inputs"]
     good = {"id": "t", "inputs": {}, "evaluation_config": {"tolerance": "{x}"}, "parameters": {"x": [0.1]}}
     assert not list(findings(good, Rules()))

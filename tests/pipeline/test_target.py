@@ -13,9 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from evalloom.core.errors import CallError
+from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Usage
 from evalloom.core.sandbox import why_unavailable
+from evalloom.matchers.where import find
 from evalloom.pipeline.dialect import to_case
 from evalloom.pipeline.system import SYSTEM
 from evalloom.targets import BuiltTarget, TargetOptions, build
@@ -384,11 +385,52 @@ def test_a_part_of_an_output_that_is_not_there_is_told(tmp_path: Path) -> None:
     assert "p.yaml: outputs: y: step 'a' returned nothing at '.y'" in failing(target, {})
 
 
+@pytest.mark.req("PIPE-3", "PIPE-8")
 def test_the_only_output_is_the_plain_one(tmp_path: Path) -> None:
     target = made(tmp_path, "  - {id: ask, prompt: '{x}', output_key: answer}")
-    record = {"x": "a", "expected_output": "A"}
-    assert run(target, record)[0].value == {"answer": "A", "output": "A"}
-    assert run(target, {"x": "a", "expected_answer": "A"})[0].value == {"answer": "A"}
+    output = run(target, {"x": "a", "expected_output": "A"})[0]
+    assert output.value == {"answer": "A"} and find("output", output) == "A"
+    whole = run(target, {"x": "a", "expected_answer": "A"})[0]
+    assert find("output", whole) == whole.value == {"answer": "A"}
+
+
+TWO = "  - {id: a, prompt: 'one', output_key: first}\n  - {id: b, prompt: 'two'}"
+PLAIN = {"expected_output": "x"}
+
+
+@pytest.mark.req("PIPE-3")
+@pytest.mark.parametrize(
+    ("more", "record", "plain"),
+    [
+        ("", PLAIN, "TWO"),
+        ("", {"inputs": {}, "expected_outputs": {"output": "x"}}, "TWO"),
+        ("", {"inputs": {}, "expected": "custom"}, {"first": "ONE", "b": "TWO"}),
+        ("outputs: [first, {key: second, source: b}, {key: more, source: a}]", PLAIN, "TWO"),
+        (
+            "outputs: [first, {key: more, source: a}]",
+            PLAIN,
+            "TWO",
+        ),  # the last step's output is no output of the pipeline
+        ("outputs: [b, {key: output, source: a}]\nevaluation_target: b", PLAIN, "ONE"),
+        ("evaluation_target: first", PLAIN, "ONE"),
+        ("evaluation_target: a", {}, "ONE"),
+    ],
+)
+def test_what_a_plain_expectation_is_compared_with(more: str, record: Record, plain: Any, tmp_path: Path) -> None:
+    output = run(made(tmp_path, TWO, more=more), record)[0]
+    assert find("output", output) == plain
+    assert output.value.keys() == ({"first", "b"} if "outputs" not in more else output.value.keys())
+
+
+@pytest.mark.req("PIPE-3")
+def test_without_inputs_the_other_fields_are_the_inputs_that_the_pipeline_declares(tmp_path: Path) -> None:
+    steps, code = "  - {id: a, code_ref: 'own:a'}", "def a(**inputs): return inputs"
+    record = {"x": 1, "y": 2, "description": "d", "_note": "n", "expected_outputs": {"a": {}}}
+    assert run(made(tmp_path, steps, code), record)[0].value == {"a": {"x": 1, "y": 2}}
+    declared = made(tmp_path, steps, code, "inputs: [x]")
+    assert run(declared, record)[0].value == {"a": {"x": 1}}
+    assert run(declared, {"x": 1, "y": 2})[0].value == {"a": {"x": 1, "y": 2}}  # v1.0: every field
+    assert "needs the input 'x'" in failing(declared, {**record, "inputs": {}})
 
 
 def test_what_is_no_list_fails_by_name(tmp_path: Path) -> None:
@@ -623,10 +665,23 @@ CUSTOM = "  - {id: total, type: batch_aggregator, strategy: custom, code: 'def a
 def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
     optional = made(tmp_path, CUSTOM.replace("type:", "required: false, type:"))
     assert "[code_not_allowed]" in failing(optional, {"batch_items": [{}]})
-    target = made(tmp_path, CUSTOM)
-    said = failing(target, {"batch_items": [{}, {}]})
+    target = made(tmp_path, "  - {id: total, type: batch_aggregator}")
+    code = {"strategy": "custom", "code": "def aggregate(items): return len(items)"}
+    said = failing(target, {"batch_items": [{}, {}], "step_inputs": {"total": code}})
     assert said == "p.yaml: step 'total': its code is not run without --allow-code [code_not_allowed]"
     assert list(target.notes()) == ["step 'total': its code was not run. Pass --allow-code to run it in the sandbox"]
+
+
+@pytest.mark.req("PIPE-12")
+def test_a_pipeline_of_which_no_case_could_succeed_without_its_code_is_refused(tmp_path: Path) -> None:
+    node = "  - {id: work, code: 'def run(): return 1'}"
+    for steps in (CUSTOM, node):
+        with pytest.raises(
+            EvalloomError, match=r"step '\w+': has code, .* --allow-code .*\[code_not_allowed\]"
+        ) as refused:
+            made(tmp_path, steps)
+        assert refused.value.exit_code == 2
+    assert made(tmp_path, node, more="variants: {plain: {overrides: {work: {code_ref: 'own:f'}}}}", code="def f(): 1")
 
 
 @needs_sandbox
@@ -634,7 +689,9 @@ def test_code_is_off_unless_allowed(tmp_path: Path) -> None:
 def test_code_runs_in_the_sandbox_when_allowed(tmp_path: Path) -> None:
     target = made(tmp_path, CUSTOM, allow_code=True)
     assert run(target, {"batch_items": [{}, {}]})[0].aggregation == 2
-    assert run(target, {"batch_items": []})[0].aggregation == {}
+    assert run(target, {"batch_items": []})[0].aggregation == 0  # an empty list is a list like any other
+    own = {"total": {"code": "def aggregate(items): return max(items)"}}
+    assert "step 'total': ValueError: max() " in failing(target, {"batch_items": [], "step_inputs": own})
     own = {"total": {"code": "def aggregate(items): return analyze(items)"}}
     said = failing(target, {"batch_items": [{}], "step_inputs": own})
     assert "step 'total': NameError: name 'analyze' is not defined (line 1) [code_failed]" in said
@@ -776,8 +833,3 @@ def test_a_default_testset_is_found_beside_the_project(tmp_path: Path) -> None:
     (tmp_path / "pipelines").mkdir()
     target = made(tmp_path / "pipelines", "  - {id: ask, prompt: x}", more="default_testset: t.jsonl")
     assert target.dataset is not None and target.dataset.resolve() == (tmp_path / "testsets/t.jsonl").resolve()
-
-
-def test_the_evaluation_target_is_the_plain_output(tmp_path: Path) -> None:
-    steps = "  - {id: a, prompt: 'one'}\n  - {id: b, prompt: 'two'}"
-    assert run(made(tmp_path, steps, more="evaluation_target: b"), {})[0].value["output"] == "TWO"

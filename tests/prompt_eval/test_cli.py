@@ -85,11 +85,29 @@ def test_a_least_pass_rate_decides_the_exit_code(
     assert in_process("prompt-eval", "score", "--fail-under", rate).code == code
 
 
+@pytest.mark.req("WORK-5", "EVAL-14")
+def test_every_surface_counts_the_same_cases(in_process: Callable[..., Any], example: Path) -> None:
+    in_process("prompt-eval", "all", "example/prompt_a.md")
+    bad = "14 bad cases (4 of them passed, 1 failed to run)"
+    lines = " ".join(in_process("prompt-eval", "report").out.split())
+    assert f"pass rate 72 % (26 of 36 cases, 95 % CI 56–84 %), {bad}" in lines
+    assert "2.91 1 1 33 ≥ 2.5, 3 safety" in lines
+    assert bad in " ".join(in_process("prompt-eval", "score").out.split())
+    summary = in_process("prompt-eval", "report", "--json").summary
+    counted = [summary[name] for name in ("passed", "rated", "bad", "bad_but_passed", "failed_runs")]
+    assert counted == [26, 36, 14, 4, 1] and summary["safety_failures"] == ["TC026", "TC028", "TC030"]
+    for name in ("final_report.md", "final_report.html"):
+        assert f"26 of 36 cases passed (72 %), {bad}." in (example / name).read_text("utf-8")
+    tabled = rows(example / "final_scored_results.csv")
+    assert sum(row["is_bad_case"] == "YES" for row in tabled) == 14
+
+
 @pytest.mark.req("EVAL-15")
 def test_improve_promotes_the_candidate_of_the_example(in_process: Callable[..., Any], example: Path) -> None:
     in_process("prompt-eval", "all", "example/prompt_a.md")
     before = (example.parent / "example" / "prompt_a.md").read_bytes()
     done = in_process("prompt-eval", "improve")
+    assert "tried on all 36 cases" in " ".join(done.out.split())
     assert done.code == 0 and "PROMOTED  prompt-eval-results/improve/iteration_01/promoted.md" in done.out
     assert (example.parent / "example" / "prompt_a.md").read_bytes() == before
 

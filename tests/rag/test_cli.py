@@ -311,6 +311,32 @@ def test_a_report_is_never_taken_for_a_document(call: Call) -> None:
     )
 
 
+HALF_DOWN = """
+def find(query):
+    if query.startswith(("What", "can")):
+        raise ConnectionError("down")
+    return ["zh/leave.md"]
+"""
+
+
+@pytest.mark.req("WORK-5")
+def test_a_rate_is_the_same_number_on_every_surface(call: Call) -> None:
+    Path("mine.py").write_text(HALF_DOWN)
+    Path("evalloom.yaml").write_text("gates: ['pass_rate[tag=official] >= 0.4']\n")
+    files = ("-o", "r.json", "-o", "r.md", "-o", "r.html", "-o", "r.xml")
+    printed = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", *files).out
+    assert "official         1  100.0%  20.7–100.0%" in printed and "1      50.0%" in printed
+    assert "pass_rate is 0.5 over 2 cases" in " ".join(printed.split())
+    assert "pass_rate, which counts an error as not passed, is 50.0 % of 4 cases" in printed
+    report = json.loads(Path("r.json").read_text("utf-8"))
+    official = report["buckets"][0]
+    assert (official["cases"], official["errors"], official["pass_rate"]["mean"]) == (1, 1, 0.5)
+    assert report["measures"][0]["cases"] == 2 and report["pass_rate"]["cases"] == 4
+    for page in (Path("r.md").read_text("utf-8"), Path("r.html").read_text("utf-8")):
+        assert "is 50.0 % of 4 cases" in page.replace("\\_", "_") and "measured" in page
+    assert "50.0%" in call("batches", "list").out
+
+
 def test_what_a_retriever_prints_does_not_mix_with_the_result(call: Call) -> None:
     Path("mine.py").write_text("def find(query):\n    print('looking')\n    return ['zh/leave.md']\n")
     done = call("rag", "retrieve", "cases.jsonl", "--retriever", "python:mine:find", "--json")
@@ -353,6 +379,29 @@ def test_the_record_has_the_prompt_the_answer_and_the_sources(call: Call) -> Non
     shown = call("batches", "show", "latest", "--case", "leave-official").out
     assert "zh/leave.md (休假制度 > 带薪年假)" in shown and "问题：带薪年假的天数标准是什么？" in shown
     assert "每年 10 个工作日 [1]。" in shown
+
+
+@pytest.mark.req("RAG-8")
+@pytest.mark.parametrize("flags", [(), ("--normalise",)])
+def test_an_anchor_is_not_in_a_longer_number(call: Call, flags: tuple[str, ...]) -> None:
+    put_cases(
+        [{**CASES[0], "must_include": ["0 个工作日"]}, {**CASES[0], "id": "whole", "must_include": ["１０ 个工作日"]}]
+    )
+    done = answer(call, *flags)
+    assert "FAILED leave-official" in done.out and "FAILED whole" not in done.out
+    assert "not in the answer: '0 个工作日'" in done.out
+    shown = call("batches", "show", "latest", "--case", "leave-official").out
+    assert "(a number inside a longer one does not count)" in " ".join(shown.split())
+
+
+@pytest.mark.req("RAG-8")
+def test_a_failed_measure_says_that_it_failed_and_why(call: Call) -> None:
+    answer(call)
+    shown = call("batches", "show", "latest", "--case", "leave-oral").out
+    assert "hit@5 failed: no expected source is among the 0 sources found" in shown and "as expected" not in shown
+    retrieve(call)
+    shown = call("batches", "show", "latest", "--case", "leave-oral").out
+    assert "recall@5 failed: no expected source is among the 0 sources found" in shown and "as expected" not in shown
 
 
 @pytest.mark.req("RAG-8")
@@ -442,7 +491,7 @@ def test_a_broken_document_is_a_regression_with_its_reason(call: Call) -> None:
     assert same.code == 0
     Path("docs/zh/leave.md").write_text("# 页面\n\n内容已迁移。\n", encoding="utf-8")
     retrieve(call)
-    worse = call("compare", "latest", "--baseline", "good")
+    worse = call("compare", "latest", "--baseline", "good", "--strict")
     assert worse.code == 1 and "leave-official" in worse.out
     assert "zh/leave.md changed since the baseline" in worse.out and "documents: 1 changed" in worse.out
 
@@ -461,7 +510,7 @@ def test_reports_by_extension_with_the_run_and_from_its_record(call: Call) -> No
     done = retrieve(call, "-o", "r.html", "-o", "r.md", "-o", "r.json", "-o", "runs.csv")
     assert done.out.count("The report: ") == 4
     whole = json.loads(Path("r.json").read_text("utf-8"))
-    assert whole["schema_version"] == 2 and whole["overall"] == "FAIL" and whole["root"] == "docs"
+    assert whole["schema_version"] == 2 and whole["overall"] == "FAIL" and whole["root"] == f"{Path.cwd()}/docs"
     assert {item["status_label"] for item in whole["items"]} == {"PASS", "FAIL"}
     assert "<svg" in Path("r.html").read_text("utf-8") and "█" in Path("r.md").read_text("utf-8")
     assert call("rag", "report", "latest", "-o", "again.html").code == 0
@@ -553,7 +602,7 @@ def test_a_document_that_cannot_be_read_any_more_is_told_as_that(call: Call) -> 
     Path("docs/zh/leave.md").write_bytes(b"\xff\xfe\x00broken\x00\x01\x02\xff")
     Path("docs/never.pdf").write_bytes(b"no pdf")
     retrieve(call)
-    worse = call("compare", "latest", "--baseline", "good")
+    worse = call("compare", "latest", "--baseline", "good", "--strict")
     assert worse.code == 1 and "zh/leave.md can no longer be read" in worse.out
     assert "documents: 1 no longer readable (zh/leave.md)" in worse.out
 

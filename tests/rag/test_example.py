@@ -3,6 +3,8 @@
 import asyncio
 import json
 import re
+import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,8 @@ FAULTY_FILE_CODES = {
     "must_include_not_in_expected_sources": 21,
     "unpaired_pair_id": 22,
     "blank_must_include_entry": 23,
+    "must_include_in_longer_number": 24,
+    "path_separator": 25,
 }
 
 
@@ -80,6 +84,18 @@ def test_wordings_differ_in_what_they_find(tmp_path: Path) -> None:
     assert found["official"] - found["oral"] == {"P01", "P12", "P14", "P16", "P19", "P21"}
     assert found["oral"] - found["official"] == {"P18"}
     assert [len(ids) for ids in found.values()] == [20, 15, 10]
+
+
+@pytest.mark.req("RAG-7")
+def test_the_example_needs_no_extra_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extras = tomllib.loads((EXAMPLES.parent / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    modules = {"pypdf": "pypdf", "python-docx": "docx"}
+    for requirement in extras["documents"]:
+        monkeypatch.setitem(sys.modules, modules[requirement.partition(">")[0]], None)
+    index = open_index(EXAMPLES / "rag", tmp_path)
+    refreshed = index.refresh()
+    index.close()
+    assert refreshed.unread == [] and refreshed.documents == 17
 
 
 def files_of(expected: list[str]) -> list[Path]:

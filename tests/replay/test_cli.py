@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from evalloom.replay.session import ReplayRun
+
 pytestmark = pytest.mark.req("REPLAY-18")
 
 Call = Callable[..., Any]
@@ -224,8 +226,8 @@ def test_who_only_looks_makes_no_folder(call: Call) -> None:
         (["show", "../../etc"], "'../../etc' is not a run. Name its row, such as 17 or latest-17"),
         (["show", "latest"], "'latest' is not a run"),
         (["show", "99"], "there is no run"),
-        (["show", "previous-0"], "expected two replays of 'rows' to compare, got one"),
-        (["compare"], "expected two replays of 'rows' to compare, got one"),
+        (["show", "previous-0"], "expected two complete replays of 'rows' to compare, got one"),
+        (["compare"], "expected two complete replays of 'rows' to compare, got one"),
         (["compare", "latest"], "'latest' and 'latest' are the same replay"),
         (["compare", "rows.jsonl"], "rows.jsonl:1: expected a record as 'evalloom replay -o FILE' writes it"),
     ],
@@ -290,8 +292,93 @@ def test_ctrl_c_stops_and_says_what_is_kept(call: Call) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     [kept] = json.loads(call("replay", "list", "--json").out)
-    told = f"evalloom: interrupted: {kept['rowCount']:,} rows are kept as replay {kept['replayId']} [stopped]\n"
-    assert (process.returncode, out, err.lstrip("\r\n")) == (3, "", told)
+    told = f"{kept['rowCount']:,} of 120,000 rows are kept as replay {kept['replayId']} [stopped]\n"
+    assert (process.returncode, out, err.lstrip("\r\n")) == (3, "", f"evalloom: interrupted: {told}")
+    assert (kept["state"], kept["rowsAsked"]) == ("interrupted", 120_000)
+
+
+@pytest.fixture
+def interrupted_at(call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Any]:
+    """Replays 450 rows and is interrupted, as by Ctrl-C, after so many."""
+    put_rows([{"name": "n", "q": str(number)} for number in range(450)])
+
+    def interrupt(rows: int) -> Any:
+        store_rows = ReplayRun.store_rows
+
+        def stop_after(self: ReplayRun, first: int, *arguments: Any) -> bytes:
+            if first >= rows:
+                raise KeyboardInterrupt
+            return store_rows(self, first, *arguments)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(ReplayRun, "store_rows", stop_after)
+            return replay(call)
+
+    return interrupt
+
+
+@pytest.mark.req("REPLAY-16")
+def test_an_interrupted_replay_is_listed_as_such_and_not_taken_for_a_change(
+    call: Call, interrupted_at: Callable[[int], Any]
+) -> None:
+    replay(call)
+    assert interrupted_at(400).code == 3
+    replay(call)
+    replays = json.loads(call("replay", "list", "--json").out)
+    assert [one["state"] for one in replays] == ["complete", "interrupted", "complete"]
+    assert "interrupted (of 450)" in " ".join(call("replay", "list").out.split())
+    done = call("replay", "compare")
+    assert done.code == 0 and "STABLE: 450 rows stable, 0 drift, 0 new, 0 gone" in done.out
+    cut = replays[1]["replayId"]
+    assert f"left out: {cut} is interrupted (400 of 450 rows); name it" in " ".join(done.out.split())
+    assert json.loads(call("replay", "compare", "--json").out)["leftOut"] == [cut]
+    assert call("replay", "compare", "previous").code == 0
+    named = call("replay", "compare", cut)
+    assert named.code == 1 and "450 rows stable" not in named.out and "50 new" in named.out
+    assert f"{cut} is interrupted (400 of 450 rows): rows that it lacks are new" in " ".join(named.out.split())
+
+
+@pytest.mark.req("REPLAY-16")
+def test_the_latest_is_compared_only_if_it_is_complete_or_named(
+    call: Call, interrupted_at: Callable[[int], Any]
+) -> None:
+    interrupted_at(200)
+    done = call("replay", "compare")
+    assert done.code == 2 and "expected two complete replays of 'rows' to compare, got none; r" in done.err
+    for _ in range(2):
+        replay(call)
+    interrupted_at(200)
+    newest, *_ = json.loads(call("replay", "list", "--json").out)
+    assert call("replay", "compare").out.startswith("STABLE: 450 rows")
+    named = json.loads(call("replay", "compare", "previous", "latest", "--json").out)
+    assert (named["b"], named["aState"], named["bState"], named["gone"]) == (
+        newest["replayId"],
+        "complete",
+        "interrupted",
+        250,
+    )
+
+
+@pytest.mark.req("REPLAY-15")
+def test_key_in_a_row_that_is_no_object_is_hidden(call: Call) -> None:
+    put_rows(["sk-abcdefgh12345678abcdefgh", {"variables": "sk-abcdefgh12345678abcdefgh"}])
+    done = replay(call, "-o", "runs.jsonl")
+    assert "rows.jsonl:1: expected an object, got a string: '[hidden]' [row_invalid]" in " ".join(done.out.split())
+    assert "sk-abc" not in done.out + Path("runs.jsonl").read_text(encoding="utf-8")
+
+
+@pytest.mark.req("REPLAY-6")
+def test_show_prints_an_error_once(call: Call) -> None:
+    put_project("{{name}}", variables=[{"id": "v1", "name": "q", "type": "dynamic", "resolver": "file://gone.txt"}])
+    put_rows([{"name": "a"}, {"variables": []}])
+    replay(call)
+    lines = " ".join(call("replay", "show", "0").out.split())
+    assert lines.count("[not_found]") == 1 and "variable 'v1', node 'u': q: " in lines
+    assert "name: from the row, 1 byte" in lines
+    lines = call("replay", "show", "1").out
+    assert (
+        lines.count("variables: expected an object, got an empty list") == 1 and "Variables and messages" not in lines
+    )
 
 
 def test_nothing_in_a_file_drives_the_terminal(call: Call) -> None:

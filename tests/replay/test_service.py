@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,28 @@ def test_replay_keeps_a_record_of_every_row(service: ReplayService) -> None:
     record = service.run(summaries[0]["runId"])
     assert record.trace.text == "--- User ---\nAsk: q1"
     assert (record.project_id, record.dataset_id, record.created_at) == (project, dataset, summaries[0]["createdAt"])
+
+
+@pytest.mark.req("REPLAY-16")
+def test_a_stream_that_is_cut_off_is_running_then_interrupted_and_not_compared(service: ReplayService) -> None:
+    dataset, project = begin(service, rows=450)
+    assert len(streamed(service, dataset, {"projectId": project})) == 3
+
+    async def cut_off() -> str:
+        async with aclosing(service.replay_stream(dataset, {"projectId": project})) as windows:
+            async for _ in windows:
+                return service.replays(dataset)[0].state
+        return ""
+
+    assert asyncio.run(cut_off()) == "running"
+    newest, first = service.replays(dataset)
+    assert (newest.state, newest.row_count, newest.rows_asked, first.state) == ("interrupted", 200, 450, "complete")
+    with pytest.raises(RequestError, match=f"two complete replays.*; {newest.replay_id} is interrupted"):
+        service.compare_replays(dataset)
+    streamed(service, dataset, {"projectId": project})
+    compared = service.compare_replays(dataset)
+    assert (compared.a, compared.stable, compared.left_out) == (first.replay_id, 450, [newest.replay_id])
+    assert service.compare_replays(dataset, a=newest.replay_id).a_state == "interrupted"
 
 
 @pytest.mark.req("REPLAY-11")
@@ -286,7 +309,7 @@ def test_equal_resolvers_are_asked_once_and_all_within_a_limit(tmp_path: Path) -
 @pytest.mark.req("REPLAY-16")
 def test_changed_node_shows_as_drift(service: ReplayService) -> None:
     dataset, project = begin(service)
-    with pytest.raises(RequestError, match="two replays"):
+    with pytest.raises(RequestError, match="two complete replays"):
         service.compare_replays(dataset)
     a = replay(service, dataset, project)
     service.replace_project(project, {"name": "p", "state": state_of("Ask me: {{q}}")})

@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 import evalloom
 from evalloom.core.model import Checked, Finding, Origin, Severity
@@ -54,7 +55,9 @@ CHECKED = [
     Checked("good.csv", "hop", "it has 'tag' and 'id'", 4, 3, [], {}),
 ]
 # The folder exists nowhere, so links in the report are the same on every machine.
-REPORT = LintReport(CHECKED, "evalloom validate", Path("docs"), "2026-01-05T08:00:00+00:00", base=Path("/project"))
+REPORT = LintReport(
+    CHECKED, "evalloom validate", Path("/project/docs"), "2026-01-05T08:00:00+00:00", base=Path("/project")
+)
 each_reporter = pytest.mark.parametrize("reporter", LINT_REPORTERS, ids=lambda reporter: reporter.name)
 
 SARIF = {
@@ -134,12 +137,12 @@ def test_json_counts_what_it_does_not_list() -> None:
 def test_a_finding_about_a_whole_file_points_at_its_beginning() -> None:
     (item,) = [item for item in json.loads(lint_json.render(REPORT))["items"] if item["key"] == "file_name"]
     assert item["loc"] == f"{FILE}:1:1"
-    assert item["loc_uri"] == "file:///project/data/%E6%A1%88%E4%BE%8B%201%2Ca%3Ab.jsonl#L1"
+    assert item["loc_uri"] == "vscode://file/project/data/%E6%A1%88%E4%BE%8B%201%2Ca:b.jsonl:1:1"
 
 
 def test_stdin_has_no_link() -> None:
     (item,) = json.loads(lint_json.render(report_of("broken", file="<stdin>")))["items"]
-    assert (item["loc"], item["loc_uri"]) == ("<stdin>:1:1", None)
+    assert item["loc"] == "<stdin>:1:1" and "loc_uri" not in item
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -157,23 +160,30 @@ def test_strict_makes_a_warning_fail_everywhere_in_the_report(strict: bool) -> N
     assert report["overall"] == ("FAIL" if strict else "PASS") and len(report["warnings"]) == 1
 
 
-def cells(row: str) -> list[str]:
-    """A table row as a Markdown reader takes it apart, with the escapes undone."""
-    return [re.sub(r"\\([!-/:-@[-`{-~])", r"\1", cell).strip() for cell in re.split(r"(?<!\\)(?:\\\\)*\|", row)[1:-1]]
+def message_line(report: LintReport) -> str:
+    return next(line for line in lint_markdown.render(report).splitlines() if line.endswith(" `some_code`"))
 
 
 @given(st.text(max_size=40))
-def test_a_message_stays_in_its_markdown_cell(message: str) -> None:
+def test_a_message_stays_in_its_markdown_item(message: str) -> None:
     rendered = lint_markdown.render(report_of(f"a{message}z"))
-    row = next(row for row in rendered.splitlines() if "`some_code`" in row)
-    assert len(re.findall(r"(?<!\\)(?:\\\\)*\|", row)) == 5
+    (items,) = [token.children for token in MarkdownIt().parse(rendered) if token.content.endswith("`some_code`")]
+    assert items is not None and [item.type for item in items] == ["text", "code_inline"]
     assert rendered.count("\n") == lint_markdown.render(report_of("plain")).count("\n")
 
 
-def test_a_markdown_cell_shows_the_message_as_it_is() -> None:
-    message = r"a|b `c` *d* _e_ [f](g) <h> \ &amp; ~i~ $j$"
-    row = next(row for row in lint_markdown.render(report_of(message)).splitlines() if "some_code" in row)
-    assert cells(row) == ["FAIL", "cases.jsonl:1:1", "`some_code`", message]
+def test_a_markdown_item_shows_the_message_as_it_is() -> None:
+    message = r"a|b `c` *d* _e_ [f](g) <h> &amp; ~i~ $j$"
+    shown = re.sub(r"\\([!-/:-@[-`{-~])", r"\1", message_line(report_of(message)))
+    assert shown == f"  - {message} `some_code`"
+
+
+@pytest.mark.req("RAG-4")
+def test_no_item_has_a_backslash() -> None:
+    report = report_of(r"no file 'docs\\a.md', \d+ expected", file=r"data\cases.jsonl")
+    (item,) = json.loads(lint_json.render(report))["items"]
+    assert item["message"] == "no file 'docs/a.md', /d+ expected" and item["loc"] == "data/cases.jsonl:1:1"
+    assert message_line(report) == "  - no file 'docs/a.md', /d+ expected `some_code`"
 
 
 def test_sarif_structure() -> None:

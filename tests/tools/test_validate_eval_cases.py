@@ -54,6 +54,7 @@ def root(tmp_path: Path) -> Path:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/a.md").write_text("叉车限速 5 公里/小时。", encoding="utf-8")
     (tmp_path / "docs/b.md").write_text("另一份文件", encoding="utf-8")
+    (tmp_path / "docs/c.md").write_text("38 个工作日，3.8 个点，115 天", encoding="utf-8")
     pair = [line(id="1", bucket="official", pair_id="p"), line(id="2", bucket="oral", pair_id="p")]
     write_cases(tmp_path, *pair)
     return tmp_path
@@ -77,7 +78,7 @@ def test_help_names_every_flag_and_default(root: Path) -> None:
 @pytest.mark.req("RAG-1")
 def test_defaults_need_no_flag(root: Path) -> None:
     done = run(root)
-    assert done.returncode == 0 and done.stdout.endswith("PASS: 0 errors, 0 warnings in 2 cases of 1 file\n")
+    assert done.returncode == 0 and done.stdout.endswith("PASS: 0 errors, 0 warnings in 2 cases of 1 file\n\n")
     assert (root / f"{REPORT}.json").is_file() and (root / f"{REPORT}.md").is_file()
 
 
@@ -90,7 +91,7 @@ def test_all_paths_are_relative_to_root(root: Path, tmp_path_factory: pytest.Tem
     report = json.loads((root / "r/out.json").read_text(encoding="utf-8"))
     assert done.returncode == 2 and (root / "r/page.md").is_file() and not list(elsewhere.iterdir())
     assert [entry["loc"].rsplit(":", 2)[0] for entry in report["errors"]] == ["my.jsonl"]
-    assert report["items"][0]["loc_uri"] == (root / "my.jsonl").as_uri() + "#L1"
+    assert report["items"][0]["loc_uri"].startswith(f"vscode://file{root}/my.jsonl:1:")
 
 
 @pytest.mark.req("RAG-1")
@@ -155,7 +156,9 @@ ERRORS = [
     (line(id="e18", expected_sources=["docs/none/", "docs/a.md/"]), ["expected_dir_missing"] * 2),
     (line(id="e19", expected_sources=["../a.md", "/etc/passwd"]), ["source_outside_root"] * 2),
     (line(id="e20", expected_sources=["docs/../../a.md", "C:\\a.md"]), ["source_outside_root"] * 2),
+    (line(id="e21", expected_sources=["..\\a.md", "\\a.md", "docs\\..\\..\\a.md"]), ["source_outside_root"] * 3),
 ]
+LONGER = ["must_include_in_longer_number"]
 WARNINGS = [
     ("// a comment", []),
     (line(id="w1", pair_id=None, concept_id=None), []),
@@ -176,6 +179,11 @@ WARNINGS = [
     (line(id="w16", bucket="oral", pair_id="alone"), ["unpaired_pair_id"]),
     (line(id="w17", bucket="official", pair_id="lonely"), ["unpaired_pair_id"]),
     (line(id="w18", must_include=["5 公里", "", " "]), ["blank_must_include_entry"] * 2),
+    (line(id="w19", expected_sources=["docs\\a.md", "docs\\"]), ["path_separator"] * 2),
+    (
+        line(id="w20", must_include=["5 公里", "８ 个", "１５ 天"], expected_sources=["docs/c.md", "docs/a.md"]),
+        LONGER * 2,
+    ),
 ]
 
 
@@ -292,16 +300,17 @@ ITEM = shape(
     severity_level={"enum": [0, 1, 2, 3, 4]},
     message=TEXT,
     loc=LOCATION,
-    loc_uri={"type": "string", "pattern": r"^file:///.*#L\d+$"},
+    loc_uri={"type": "string", "pattern": r"^vscode://file/[^\\]+:[1-9]\d*:[1-9]\d*$"},
     detail={"type": "object"},
 )
 V2 = shape(
     schema_version={"const": 2},
-    generated_at={"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"},
+    generated_at={"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$"},
     tool={"const": "validate_eval_cases"},
-    root=TEXT,
+    root={"type": "string", "pattern": r"^/[^\\]*$"},
     overall={"enum": ["PASS", "FAIL"]},
     summary=shape(
+        overall_status={"enum": ["PASS", "INFO", "WARN", "FAIL", "ERROR"]},
         overall_status_label={"enum": ["PASS", "INFO", "WARN", "FAIL", "ERROR"]},
         overall_rc={"enum": [0, 2, 3]},
         max_severity_level={"enum": [0, 1, 2, 3, 4]},
@@ -356,19 +365,72 @@ def test_fields_of_an_entry_and_its_item(root: Path) -> None:
     assert entry == {"code": "invalid_bucket", **where, "line": 2, "field": "bucket", "case_id": "b7"}
     named = {"tool": "validate_eval_cases", "key": "invalid_bucket", "title": "invalid bucket"}
     detail = {"field": "bucket", "case_id": "b7"}
-    uri = (root / CASES).as_uri() + "#L2"
+    uri = f"vscode://file{root}/{CASES}:2:{column}"
     assert item == {**named, "status_label": "FAIL", "severity_level": 3, **where, "loc_uri": uri, "detail": detail}
 
 
 @pytest.mark.req("RAG-4")
 def test_most_severe_first_in_files_and_last_on_the_console(root: Path) -> None:
     write_cases(root, line(id="1", concept_id=""), line(id="2", query=""), line(id="3", concept_id=""), line(id=""))
-    shown = run(root).stdout.splitlines()
+    shown = [text for text in run(root).stdout.splitlines() if text]
     items = json.loads((root / f"{REPORT}.json").read_text(encoding="utf-8"))["items"]
     page = (root / f"{REPORT}.md").read_text(encoding="utf-8")
     assert [item["severity_level"] for item in items] == [3, 3, 2, 2]
     assert [text.split(":")[1] for text in shown[:4]] == ["1", "3", "2", "4"]
-    assert page.rindex("| FAIL |") < page.index("| WARN |")
+    assert page.rindex("- [FAIL] (sev=3)") < page.index("- [WARN] (sev=2)")
+
+
+def strings(value: Any) -> list[str]:
+    if isinstance(value, dict | list):
+        return [text for item in (value.values() if isinstance(value, dict) else value) for text in strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+@pytest.mark.req("RAG-4")
+def test_no_backslash_in_the_root_or_in_any_string_of_an_item(root: Path) -> None:
+    odd = root / "a\\b"
+    odd.mkdir()
+    (odd / "my\\cases.jsonl").write_text(line(id="c\\d", query="\\", bucket="o\\n", expected_sources=["x\\y.md"]))
+    report = check(root, "--root", str(odd), "--cases", "my\\cases.jsonl", *ALL_CHECKS)
+    codes = {item["key"] for item in report["items"]}
+    assert codes == {"bad_query", "invalid_bucket", "expected_file_missing", "path_separator"}
+    assert [text for text in strings([report["root"], report["items"]]) if "\\" in text] == []
+    assert report["errors"][0]["case_id"] == "c\\d"
+
+
+@pytest.mark.req("RAG-4")
+def test_a_place_that_is_not_known_links_to_the_first_line(root: Path) -> None:
+    (root / CASES).unlink()
+    (item,) = check(root)["items"]
+    assert (item["loc"], item["loc_uri"]) == (f"{CASES}:1:1", f"vscode://file{root}/{CASES}:1:1")
+
+
+@pytest.mark.req("RAG-4")
+def test_markdown_has_a_summary_then_every_item_with_its_link(root: Path) -> None:
+    write_cases(root, line(id="1", concept_id=""), line(id="2", query=""))
+    run(root)
+    page = (root / f"{REPORT}.md").read_text(encoding="utf-8").splitlines()
+    items = json.loads((root / f"{REPORT}.json").read_text(encoding="utf-8"))["items"]
+    expected = []
+    for item in items:
+        expected.append(f"- [{item['status_label']}] (sev={item['severity_level']}) {item['title']}")
+        expected.append(f"  - loc: [{item['loc']}]({item['loc_uri']})")
+    details = page[page.index("## Details") :]
+    assert page[0] == "## Summary" and [text for text in details if text.startswith(("- [", "  - loc: "))] == expected
+    assert expected[0] == "- [FAIL] (sev=3) bad query" and expected[2] == "- [WARN] (sev=2) empty concept id"
+
+
+@pytest.mark.req("RAG-4")
+@pytest.mark.parametrize("rows", [ERRORS, WARNINGS, ERRORS + WARNINGS, [(line(), [])]])
+def test_blank_lines_on_the_console(root: Path, rows: list[tuple[str, list[str]]]) -> None:
+    write_cases(root, *(text for text, _ in rows))
+    shown = run(root, "--out", "", *ALL_CHECKS).stdout
+    assert shown.endswith("\n\n") and not shown.endswith("\n\n\n") and "\n\n\n\n" not in shown
+    *found, summary = shown[:-2].replace("\n\n\n", "\n\n").split("\n\n")
+    assert summary.splitlines()[-1].startswith(("PASS: ", "FAIL: ")) and not any("\n" in text for text in found)
+    groups = [group.split("\n\n") for group in shown[:-2].split("\n\n\n")]
+    kinds = [{": warning: " in text for text in group if text != summary} for group in groups]
+    assert kinds in ([{True}, {False}], [{True}], [{False}], [set()])
 
 
 # RAG-5
@@ -457,7 +519,7 @@ def test_skip_if_missing_still_checks_cases_that_are_there(root: Path) -> None:
 def test_report_on_stdout_everything_else_on_stderr(root: Path) -> None:
     write_cases(root, line(query=""))
     done = run(root)
-    first, file, verdict = done.stdout.splitlines()
+    first, _, file, verdict, _ = done.stdout.split("\n", 4)
     assert first.startswith(f"{CASES}:1:") and first.endswith("[bad_query]")
     assert file.startswith(CASES) and verdict == "FAIL: 1 error, 0 warnings in 1 case of 1 file"
     assert done.stderr == f"report: {REPORT}.json, {REPORT}.md\n"
@@ -466,9 +528,10 @@ def test_report_on_stdout_everything_else_on_stderr(root: Path) -> None:
 @pytest.mark.req("RAG-5")
 def test_paths_in_the_report_use_slashes(root: Path) -> None:
     write_cases(root, line(expected_sources=["docs\\a.md"]))
-    (entry,) = check(root, "--root", f"{root}/docs/..", "--check-sources-exist")["errors"]
-    assert entry["loc"].startswith(f"{CASES}:1:") and "\\" not in entry["loc"]
-    assert entry["message"].endswith("Write the path with /")
+    report = check(root, "--root", f"{root}/docs/..", *ALL_CHECKS)
+    (entry,) = report["warnings"]
+    assert entry["loc"].startswith(f"{CASES}:1:") and "\\" not in entry["loc"] and report["root"] == str(root)
+    assert entry["message"] == "expected_sources[0]: a backslash is read as /; write 'docs/a.md'"
 
 
 # RAG-6

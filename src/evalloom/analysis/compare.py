@@ -5,16 +5,19 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, corrected, medians, worst
+from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, medians
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
 from evalloom.core.model import Status
 
 CRITICAL_TAG = "critical"
 """A case with this tag must not be lost."""
+FEWEST_REPEATS = 3
+"""So many repeats on both sides show that a critical case was lost: all of them passed, and none does now."""
 
 Kind = Literal["gained", "lost", "same", "new", "gone", "not comparable"]
 KINDS: tuple[Kind, ...] = ("gained", "lost", "same", "new", "gone", "not comparable")
@@ -28,7 +31,8 @@ By = Literal["bucket", "tag"]
 class ComparisonRules(Struct, frozen=True):
     """How results are compared. A group in `allowed_drops` is always compared on its own."""
 
-    allowed_drop: float = 0.0
+    allowed_drop: float | None = None
+    """How far a rate may fall; None to leave the decision to the statistics."""
     allowed_drops: Mapping[str, float] = {}
     """The allowed drop of single buckets and tags."""
     by: tuple[By, ...] = ()
@@ -38,12 +42,15 @@ class ComparisonRules(Struct, frozen=True):
     """The tags that are buckets."""
     earlier_note: Callable[[Measures], str] = lambda measures: ""
     """A note on a case that fails now, from its measures of before; may be empty."""
+    is_strict: bool = False
+    """Whether any drop beyond the allowed one is a regression, and any case of critical severity."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
     """The result of one case under one profile, over all its repeats.
 
     `share` is that of the repeats that passed among those that passed, failed or met an error; absent without any.
+    With a pass rule it is 1 or 0. `repeats` counts those that passed, failed or met an error.
     """
 
     case_id: str
@@ -59,6 +66,11 @@ class CaseResult(Struct, frozen=True, gc=False):
     reason: str = ""
     notes: tuple[str, ...] = ()
     measures: Measures = ()
+    passed: int = 0
+    repeats: int = 0
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -80,6 +92,9 @@ class Change(Struct, frozen=True, gc=False):
     reason: str
     notes: tuple[str, ...]
     """What may explain it: a changed document, its rank before."""
+    position: int = 0
+    is_unnamed: bool = False
+    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class OneSidedGroup(Struct, frozen=True):
@@ -114,16 +129,24 @@ class Comparison(Struct, frozen=True):
     """How many of the cases compared are not what they were."""
     changes: list[Change]
     """Every case but those that are the same in all respects."""
-    severity: Grade
-    """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
-    is_regression: bool
+    critical_lost: int
+    """How many critical cases passed in all repeats before, and pass in none now."""
+    critical_shown: int
+    """How many of those have repeats enough to show it."""
+    critical_chance: float
+    """How many would be expected by chance, from the critical cases that pass in some of their repeats."""
     latency_s: Medians | None
     tokens: Medians | None
     cost_before: float
     cost: float
+    severity: Grade = ""
+    """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
+    is_regression: bool = False
+    is_critical_shown: bool = False
+    """Whether lost critical cases decide it: they have repeats enough, and chance does not explain them."""
 
 
-_STRICT = ComparisonRules()
+_DEFAULT = ComparisonRules()
 _Tags = Counter[tuple[str, ...]]
 """How many cases have the same tags: far fewer than there are cases."""
 
@@ -134,7 +157,7 @@ class Comparer:
     Memory grows with the cases of before, and with the cases that changed.
     """
 
-    def __init__(self, profile: str, base_profile: str, rules: ComparisonRules = _STRICT) -> None:
+    def __init__(self, profile: str, base_profile: str, rules: ComparisonRules = _DEFAULT) -> None:
         self._names = (profile, base_profile)
         self._rules = rules
         self._before: dict[tuple[str, int], CaseResult] = {}
@@ -144,6 +167,8 @@ class Comparer:
         self._measures = MeasureSums()
         self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
         self._changes: list[Change] = []
+        self._critical_lost = self._critical_shown = 0
+        self._critical_chance = 0.0
         self._counted_before = self._passed_before = self._missing = self._missing_passed = 0
         self._latencies = array("d"), array("d")
         self._tokens = array("d"), array("d")
@@ -182,21 +207,17 @@ class Comparer:
             self._record("same", self._severity_of_score(before, now), before, now)
 
     def result(self) -> Comparison:
-        """Return the comparison; nothing can be added afterwards."""
+        """Return the figures of the comparison, from which `conclude` concludes; nothing can be added afterwards."""
         for before in self._before.values():
             self._miss(before, self._rules.is_selection)
             self._record("gone", "" if self._rules.is_selection else _severity_of_missing(before, None), before, None)
         self._before.clear()
-        figures = self._total.figures("", self._rules.allowed_drop)
-        buckets, tags = self._figures("bucket"), self._figures("tag")
-        drop = worst([figures.regression, *(group.regression for group in buckets + tags)])
-        case = worst([change.severity for change in self._changes])
         sides = [self._count_groups(side) for side in self._tags]
         return Comparison(
             *self._names,
-            figures=figures,
-            buckets=buckets,
-            tags=tags,
+            figures=self._total.figures(""),
+            buckets=self._figures("bucket"),
+            tags=self._figures("tag"),
             added=_only_in(sides[1], sides[0]),
             removed=_only_in(sides[0], sides[1]),
             measures=self._measures.result(),
@@ -206,8 +227,9 @@ class Comparer:
             is_comparable=2 * self._missing_passed <= self._passed_before,
             edited=sum(change.is_edited and change.change in COMPARED for change in self._changes),
             changes=self._changes,
-            severity=worst([drop, case]),
-            is_regression=bool(drop) or case == "critical",
+            critical_lost=self._critical_lost,
+            critical_shown=self._critical_shown,
+            critical_chance=self._critical_chance,
             latency_s=medians(*self._latencies),
             tokens=medians(*self._tokens),
             cost_before=round(self._costs[0], 8),
@@ -215,14 +237,7 @@ class Comparer:
         )
 
     def _figures(self, by: By) -> list[RateComparison]:
-        rules, groups = self._rules, sorted(self._groups.items())
-        return corrected(
-            [
-                sums.figures(name, rules.allowed_drops.get(name, rules.allowed_drop))
-                for (kind, name), sums in groups
-                if kind == by
-            ]
-        )
+        return [sums.figures(name) for (kind, name), sums in sorted(self._groups.items()) if kind == by]
 
     def _count_groups(self, side: _Tags) -> Counter[tuple[By, str]]:
         """Count the cases of each compared group."""
@@ -253,9 +268,12 @@ class Comparer:
         self._missing_passed += before.status == "passed" and not is_excused
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
-        self._total.add(base_share, share)
+        is_balanced = before.repeats == now.repeats
+        self._total.add(base_share, share, is_balanced)
         for group in self._groups_of(now.tags):
-            self._groups.setdefault(group, Sums()).add(base_share, share)
+            self._groups.setdefault(group, Sums()).add(base_share, share, is_balanced)
+        if _is_critical(before, now):
+            self._count_critical(before, now)
         if before.measures and now.measures:
             self._measures.add(before.measures, now.measures, self._bucket_of(now.tags))
         if before.latency_s is not None and now.latency_s is not None:
@@ -267,6 +285,14 @@ class Comparer:
         self._costs[0] += before.cost
         self._costs[1] += now.cost
 
+    def _count_critical(self, before: CaseResult, now: CaseResult) -> None:
+        repeats = min(before.repeats, now.repeats)
+        if before.passed == before.repeats and not now.passed:
+            self._critical_lost += 1
+            self._critical_shown += repeats >= FEWEST_REPEATS
+        elif any(0 < side.passed < side.repeats for side in (before, now)):
+            self._critical_chance += chance_of_flip(before.repeats, now.repeats)
+
     def _severity_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
         """Grade a lower score of a case that passes as often as before."""
         if before.status != now.status:
@@ -274,7 +300,7 @@ class Comparer:
             return "minor" if now.status == "error" else ""
         if before.score is None or now.score is None:
             return ""
-        return "minor" if round(before.score - now.score, 9) > self._rules.allowed_drop else ""
+        return "minor" if round(before.score - now.score, 9) > (self._rules.allowed_drop or 0.0) else ""
 
     def _record(self, kind: Kind, severity: Grade, before: CaseResult | None, now: CaseResult | None) -> None:
         self._counts[kind] += 1
@@ -299,6 +325,8 @@ class Comparer:
                 either.tags,
                 now.reason if now else "",
                 self._notes(kind, before, now),
+                either.position,
+                either.is_unnamed,
             )
         )
 
@@ -337,3 +365,17 @@ def _severity_of_missing(before: CaseResult, now: CaseResult | None) -> Grade:
 def _is_critical(before: CaseResult, now: CaseResult | None) -> bool:
     # Also when the tag was taken away since: that must not hide a loss.
     return CRITICAL_TAG in before.tags or (now is not None and CRITICAL_TAG in now.tags)
+
+
+@lru_cache
+def chance_of_flip(before: int, now: int) -> float:
+    """How many unchanged cases pass in all repeats before and in none now, for each one seen to pass in some only.
+
+    It depends on how often the case passes; this is the most that it can be.
+    """
+    chances = []
+    for percent in range(1, 100):
+        p, q = percent / 100, 1 - percent / 100
+        seen_in_part = 1 - (p**before + q**before) * (p**now + q**now)
+        chances.append(p**before * q**now / seen_in_part if seen_in_part > 0 else 1.0)
+    return max(chances)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import Literal
 
 from msgspec import Struct, structs
 
-from evalloom.analysis.statistics import mcnemar, percentile
+from evalloom.analysis.statistics import (
+    cases_to_detect,
+    holm,
+    mcnemar,
+    paired_mean_interval,
+    paired_test,
+    percentile,
+)
+
+__all__ = ["Sums", "corrected", "drop_grade", "medians", "paired_mean_interval", "worst"]
 
 Grade = Literal["", "minor", "major", "critical"]
 """How bad a regression is; empty where there is none."""
@@ -20,12 +28,13 @@ MINOR_DROP, MAJOR_DROP = 0.05, 0.15
 """A group whose rate falls by up to so much is a minor and a major regression; beyond, a critical one."""
 FEWEST_FLIPS = 6
 """So many cases must turn the same way, and none the other, before the exact test falls below 5 %."""
-_Z_95 = 1.959963984540054
+DETECTED = 0.05
+"""The change of a rate for which a comparison tells how many more cases would show it."""
 _ALPHA = 0.05
 
 
 class RateComparison(Struct, frozen=True):
-    """A pass rate before and now, over the cases that can be compared; `p_value` is corrected among many tags."""
+    """A pass rate before and now, over the cases that can be compared."""
 
     name: str
     cases: int
@@ -35,11 +44,14 @@ class RateComparison(Struct, frozen=True):
     low: float | None
     high: float | None
     p_value: float | None
+    """Corrected over everything that is compared at once."""
     gained: int
     lost: int
     judgement: Judgement
-    regression: Grade
-    """How bad the drop of the rate is; empty when it is within what is allowed."""
+    regression: Grade = ""
+    """How bad the drop of the rate is; empty when it is no regression."""
+    more_cases: int | None = None
+    """How many more cases would show a change of five points in 80 of 100 comparisons."""
 
 
 class Medians(Struct, frozen=True):
@@ -54,57 +66,55 @@ class Medians(Struct, frozen=True):
 class Sums:
     """What the cases of one group add up to; a case's share is that of its repeats that passed."""
 
-    __slots__ = ("base", "cases", "gained", "lost", "now", "squares")
+    __slots__ = ("base", "cases", "gained", "is_balanced", "lost", "now", "squares")
 
     def __init__(self) -> None:
         self.cases = self.gained = self.lost = 0
         self.base = self.now = self.squares = 0.0
+        self.is_balanced = True
 
-    def add(self, base: float, now: float) -> None:
+    def add(self, base: float, now: float, is_balanced: bool = True) -> None:
+        """Add a case; `is_balanced` tells whether it has as many repeats now as before."""
         self.cases += 1
         self.base += base
         self.now += now
         self.squares += (now - base) ** 2
         self.gained += now > base
         self.lost += now < base
+        self.is_balanced = self.is_balanced and is_balanced
 
-    def figures(self, name: str, allowed_drop: float) -> RateComparison:
+    @property
+    def p_value(self) -> float:
+        """How likely a difference at least this large is when both sides are equally good."""
+        # One run can only be all right or all wrong, and five seldom are: an unchanged case then moves one way more
+        # often than the other, and only its mean stays. Counting moves needs as many repeats on both sides.
+        if self.is_balanced:
+            return mcnemar(self.gained, self.lost)
+        return paired_test(self.now - self.base, self.squares, self.cases)
+
+    def figures(self, name: str) -> RateComparison:
+        """Return the figures, with a p-value that is not yet corrected for others."""
         if not self.cases:
-            return RateComparison(name, 0, None, None, None, None, None, None, 0, 0, "no difference shown", "")
-        difference = (self.now - self.base) / self.cases
-        low, high = paired_mean_interval(self.now - self.base, self.squares, self.cases)
-        p_value = mcnemar(self.gained, self.lost)
+            return RateComparison(name, 0, None, None, None, None, None, None, 0, 0, "no difference shown")
+        total = self.now - self.base
+        low, high = paired_mean_interval(total, self.squares, self.cases)
         return RateComparison(
             name,
             self.cases,
             self.base / self.cases,
             self.now / self.cases,
-            difference,
+            total / self.cases,
             low,
             high,
-            p_value,
+            self.p_value,
             self.gained,
             self.lost,
-            _judgement(low, high, p_value),
-            drop_grade(difference, allowed_drop),
+            judge(low, high, self.p_value),
+            more_cases=max(0, cases_to_detect(DETECTED, total, self.squares, self.cases) - self.cases),
         )
 
 
-def paired_mean_interval(total: float, squares: float, cases: int) -> tuple[float, float]:
-    """The 95 % interval of a mean of differences from -1 to 1, out of their sum and the sum of their squares.
-
-    Two cases are added, one that gained and one that lost. For differences of -1, 0 and 1 that is the interval of
-    Bonett and Price; for shares of repeats it is as honest about few cases, and never of no width.
-    """
-    size = cases + 2
-    centre = total / size
-    half = _Z_95 * sqrt(max(0.0, (squares + 2) / size - centre * centre) / size)
-    difference = total / cases if cases else 0.0
-    # Rounding must not carry the difference itself out of its interval.
-    return max(-1.0, min(centre - half, difference)), min(1.0, max(centre + half, difference))
-
-
-def drop_grade(difference: float, allowed_drop: float) -> Grade:
+def drop_grade(difference: float, allowed_drop: float = 0.0) -> Grade:
     """How bad a fall of a rate is, when it is more than allowed."""
     drop = round(-difference, 9)
     if drop <= round(allowed_drop, 9):
@@ -117,17 +127,16 @@ def worst(grades: Sequence[Grade]) -> Grade:
     return max(grades, key=GRADES.index, default="")
 
 
-def corrected(groups: list[RateComparison]) -> list[RateComparison]:
-    """Figures of many groups with Holm's correction: each further look makes a chance find likelier."""
-    p_values = [one.p_value if one.p_value is not None else 1.0 for one in groups]
-    order = sorted(range(len(groups)), key=p_values.__getitem__)
-    found, highest = list(groups), 0.0
-    for place, at in enumerate(order):
-        highest = max(highest, min(1.0, p_values[at] * (len(groups) - place)))
-        one = groups[at]
-        if one.low is not None and one.high is not None:
-            found[at] = structs.replace(one, p_value=highest, judgement=_judgement(one.low, one.high, highest))
-    return found
+def corrected(figures: Sequence[RateComparison]) -> list[RateComparison]:
+    """Figures that are looked at together, with p-values corrected by Holm, in the same order."""
+    p_values = holm([one.p_value for one in figures if one.p_value is not None])
+    remaining = iter(p_values)
+    return [one if one.p_value is None else _with_p_value(one, next(remaining)) for one in figures]
+
+
+def _with_p_value(figures: RateComparison, p_value: float) -> RateComparison:
+    assert figures.low is not None and figures.high is not None
+    return structs.replace(figures, p_value=p_value, judgement=judge(figures.low, figures.high, p_value))
 
 
 def medians(base: Sequence[float], now: Sequence[float]) -> Medians | None:
@@ -138,8 +147,8 @@ def medians(base: Sequence[float], now: Sequence[float]) -> Medians | None:
     return Medians(len(base), percentile(sorted(base), 0.5), percentile(sorted(now), 0.5), percentile(changes, 0.5))
 
 
-def _judgement(low: float, high: float, p_value: float) -> Judgement:
-    # With few cases the interval and the exact test may disagree; then nothing is sure.
+def judge(low: float, high: float, p_value: float) -> Judgement:
+    """Conclude from an interval and a test; where they disagree, as with few cases, nothing is shown."""
     if p_value >= _ALPHA or low <= 0 <= high:
         return "no difference shown"
     return "better" if low > 0 else "worse"

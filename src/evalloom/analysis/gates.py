@@ -15,7 +15,7 @@ from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.expressions import Expression
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Status
-from evalloom.core.text import did_you_mean, quote
+from evalloom.core.text import did_you_mean, pluralize, quote
 
 KEYS = ("profile", "tag")
 _GROUPS = ("profiles", "tags")
@@ -41,9 +41,12 @@ def _latency(share: float) -> Callable[[Group], float | None]:
 
 
 METRICS: dict[str, Callable[[Group], float | None]] = {
-    "pass_rate": lambda group: group.pass_rate,
-    "pass_rate_low": lambda group: group.pass_rate_bounds[0],
+    "pass_rate": lambda group: group.shares.pass_rate,
+    "pass_rate_low": lambda group: group.shares.bounds[0],
     "total": lambda group: group.total,
+    "cases": lambda group: group.shares.cases,
+    "failing": lambda group: group.shares.failing,
+    "flaky": lambda group: group.shares.flaky,
     **{status: _count_of(status) for status in STATUSES},
     "mean_latency_s": lambda group: group.mean_latency_s,
     "p50_latency_s": _latency(0.5),
@@ -105,13 +108,13 @@ class Gate(Struct, frozen=True):
         # The mean of ten scores of 0.9 is 0.8999999999999998, which should meet `mean_score >= 0.9`.
         actual = round(actual, 9)
         holds = OPERATORS[self.sign](actual, self.limit)
-        low, high = group.pass_rate_bounds if self.metric in RATES else (None, None)
+        low, high = group.shares.bounds if self.metric in RATES else (None, None)
         reason = f"{self.metric} is {actual:.6g}"
         if low is not None:
-            reason += f" over {group.counted} runs (95 % CI {low:.3f}–{high:.3f})"
-        return GateResult(
-            self.text, holds, actual, reason if holds else f"{reason}, not {self.sign} {self.limit:g}", low, high
-        )
+            reason += f" over {pluralize(group.shares.cases, 'case')} (95 % CI {low:.3f}–{high:.3f})"
+        if not holds:
+            reason += f", not {self.sign} {self.limit:g}"
+        return GateResult(self.text, holds, actual, reason + _estimate_note([self.metric], group), low, high)
 
     def _why_no_runs(self, tally: Tally) -> str:
         for key, name, names in (("profile", self.profile, tally.profiles()), ("tag", self.tag, tally.tags())):
@@ -140,8 +143,17 @@ class ExpressionGate(Struct, frozen=True):
         reason = ", ".join(
             f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()
         )
+        reason += _estimate_note(self.expression.names & {*figures, *_GROUPS}, tally.group())
         holds = self.expression.holds(names)
         return GateResult(self.text, holds, None, reason or ("it holds" if holds else "it does not hold"))
+
+
+def _estimate_note(metrics: Collection[str], group: Group) -> str:
+    """Say that tokens and cost are estimated, if they are and a claim is about them."""
+    calls = group.spent.estimated
+    if not calls or not {"cost", "tokens", *_GROUPS} & {*metrics}:
+        return ""
+    return f"; estimated for {pluralize(calls, 'call')} whose server sent no usage"
 
 
 def _all_figures(group: Group) -> dict[str, float | None]:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import exp, floor, fsum, lgamma, log, sqrt
+from math import ceil, comb, erfc, exp, floor, fsum, lgamma, log, sqrt
 
 _Z_95 = 1.959963984540054
+_Z_80 = 0.8416212335729143
 
 
 def wilson(successes: float, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a rate: honest for few cases and for rates near 0 and 1.
-
-    A case may be a part of a success, such as the share of its repeats: that varies less, so the interval is safe.
-    """
+    """Wilson's score interval of a rate: honest for few cases and for rates near 0 and 1."""
     if not total:
         return 0.0, 1.0
     z = _Z_95 if confidence == 0.95 else _z(confidence)
-    rate = successes / total
-    spread = z * z / total
-    centre = (rate + spread / 2) / (1 + spread)
-    half = sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread)
-    # Rounding may carry a bound past 0, 1 or the rate itself, which no reader would understand.
-    return max(0.0, min(centre - half, rate)), min(1.0, max(centre + half, rate))
+    return _score_interval(successes / total, total, z)
 
 
 def percentile(sorted_values: Sequence[float], q: float) -> float:
@@ -44,16 +37,53 @@ def mean(values: Collection[float]) -> float:
 def mean_interval(total: float, squares: float, cases: int) -> tuple[float, float]:
     """The 95 % interval of a mean of numbers from 0 to 1, out of their sum and the sum of their squares.
 
-    Two cases of 0 and two of 1 are added to the sample. Few cases that happen to be alike say little about those that
-    were not seen, so the interval must not close on them; among many cases the four are not felt.
+    It is Wilson's interval for an effective number of cases: numbers that vary less than zeros and ones of the same
+    mean count as more cases. A rate of zeros and ones has exactly Wilson's interval. Give one number per case, such as
+    the share of its repeats that passed, so that repeats of a case never count as further cases.
     """
-    size = cases + 4
-    centre = (total + 2) / size
-    # With the normal quantile, three cases that are mostly 1 would hold the true mean only in 86 of 100 samples.
-    half = _student_95(size - 1) * sqrt(max(0.0, (squares + 2) / size - centre * centre) / size)
-    found = total / cases if cases else centre
-    # The added cases pull towards the middle, and must not pull the mean itself out of its interval.
-    return max(0.0, min(centre - half, found)), min(1.0, max(centre + half, found))
+    if not cases:
+        return 0.0, 1.0
+    # One case of 0 and one of 1 are added to estimate the variance: few cases that happen to be alike say little
+    # about those that were not seen, so the interval must not close on them.
+    size = cases + 2
+    centre = (total + 1) / size
+    variance = (squares + 1) / size - centre * centre
+    ratio = min(1.0, variance / (centre * (1 - centre)))
+    # The variance of zeros and ones follows from their mean; any other is an estimate, which Student's t allows for.
+    z = sqrt(ratio * _Z_95**2 + (1 - ratio) * _student_95(size - 1) ** 2)
+    return _score_interval(total / cases, cases / ratio, z)
+
+
+def paired_mean_interval(total: float, squares: float, cases: int) -> tuple[float, float]:
+    """The 95 % interval of a mean of differences from -1 to 1, out of their sum and the sum of their squares.
+
+    Two cases are added, one that gained and one that lost. For differences of -1, 0 and 1 that is the interval of
+    Bonett and Price; for shares of repeats it allows for few cases in the same way, and never has zero width.
+    """
+    centre, variance = _paired_moments(total, squares, cases)
+    half = _Z_95 * sqrt(variance / (cases + 2))
+    difference = total / cases if cases else 0.0
+    # Rounding must not carry the difference itself out of its interval.
+    return max(-1.0, min(centre - half, difference)), min(1.0, max(centre + half, difference))
+
+
+def paired_test(total: float, squares: float, cases: int) -> float:
+    """The p-value of a mean of differences from -1 to 1, with the variance of `paired_mean_interval`."""
+    centre, variance = _paired_moments(total, squares, cases)
+    return erfc(abs(centre) / sqrt(2 * variance / (cases + 2)))
+
+
+def cases_to_detect(effect: float, total: float, squares: float, cases: int) -> int:
+    """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases."""
+    _, variance = _paired_moments(total, squares, cases)
+    return ceil((_Z_95 + _Z_80) ** 2 * variance / effect**2)
+
+
+def _paired_moments(total: float, squares: float, cases: int) -> tuple[float, float]:
+    """The mean and the variance of differences to which one gain and one loss are added."""
+    size = cases + 2
+    centre = total / size
+    return centre, max(0.0, (squares + 2) / size - centre * centre)
 
 
 def paired_interval(gained: int, lost: int, total: int) -> tuple[float, float]:
@@ -61,9 +91,7 @@ def paired_interval(gained: int, lost: int, total: int) -> tuple[float, float]:
 
     `gained` cases hold only under the second, `lost` only under the first, out of `total`.
     """
-    up, down = (gained + 1) / (total + 2), (lost + 1) / (total + 2)
-    half = _Z_95 * sqrt((up + down - (up - down) ** 2) / (total + 2))
-    return max(-1.0, up - down - half), min(1.0, up - down + half)
+    return paired_mean_interval(gained - lost, gained + lost, total)
 
 
 def mcnemar(gained: int, lost: int) -> float:
@@ -79,6 +107,34 @@ def mcnemar(gained: int, lost: int) -> float:
         if term < tail * 1e-17:
             break
     return min(1.0, 2 * tail)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """P-values of several tests in the same order, corrected by Holm: with each test, one by chance is likelier."""
+    adjusted, highest = [1.0] * len(p_values), 0.0
+    for place, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - place)))
+        adjusted[index] = highest
+    return adjusted
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """The chance that at least one of `k` runs passes, where `c` of `n` repeats did: pass@k, without bias."""
+    return 1 - comb(n - c, k) / comb(n, k)
+
+
+def pass_hat_k(n: int, c: int, k: int) -> float:
+    """The chance that all of `k` runs pass, where `c` of `n` repeats did: pass^k, without bias."""
+    return comb(c, k) / comb(n, k)
+
+
+def _score_interval(rate: float, cases: float, z: float) -> tuple[float, float]:
+    """Wilson's score interval; `cases` may be an effective number."""
+    spread = z * z / cases
+    centre = (rate + spread / 2) / (1 + spread)
+    half = sqrt(spread * (rate * (1 - rate) + spread / 4)) / (1 + spread)
+    # Rounding may carry a bound past 0, 1 or the rate itself, which no reader would understand.
+    return max(0.0, min(centre - half, rate)), min(1.0, max(centre + half, rate))
 
 
 def _student_95(freedom: int) -> float:

@@ -1,16 +1,16 @@
-"""Counts the results of a batch run by run. Memory grows by one number per run, and with each new set of tags."""
+"""Counts the results of a batch run by run. Memory grows by a few numbers per run, and with each new set of tags."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterable
 from datetime import datetime
 from operator import itemgetter
 
 from msgspec import Struct
 
-from evalloom.analysis.statistics import mean, percentile, wilson
+from evalloom.analysis.repeats import CaseCounts, Count, Shares, meets
+from evalloom.analysis.statistics import mean, percentile
 from evalloom.core.model import NO_USAGE, Record, Run, Scored, Status, Usage
 
 SHOWN_FAILURES = 10
@@ -19,13 +19,19 @@ STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked
 NOTHING_EXPECTED = "nothing is expected of it"
 _MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
+COUNTED: frozenset[Status] = frozenset({"passed", "failed", "error"})
+"""The statuses that are in a pass rate."""
 _Rank = tuple[float, int, str, int]
 _RankedRuns = list[tuple[_Rank, Run, Scored]]
 """Runs, the worst first."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """The figures of a group of runs. The rates are None if no run passed, failed or met an error."""
+    """The figures of a group of runs. The rates are None if no run passed, failed or met an error.
+
+    `pass_rate` is the mean of the cases' shares: how many of a case's runs passed, of those that passed, failed or met
+    an error. With a pass rule, it is the share of cases that meet it. Its interval is over cases.
+    """
 
     total: int
     passed: int
@@ -34,6 +40,10 @@ class Figures(Struct, frozen=True, kw_only=True):
     skipped: int
     blocked: int
     unscored: int
+    cases: int
+    """How many cases `pass_rate` is over."""
+    failing: int
+    """How many of them do not meet the pass rule; without one, how many have a run that did not pass."""
     pass_rate: float | None
     pass_rate_low: float | None
     pass_rate_high: float | None
@@ -43,11 +53,19 @@ class Figures(Struct, frozen=True, kw_only=True):
     duration_s: float
     retries: int
     unpriced: int
+    estimated: int = 0
+    """The calls whose tokens are estimated, because the server sent no usage."""
 
 
 class ProfileFigures(Figures, frozen=True, kw_only=True):
     """The figures of one profile; latencies are those of runs with an answer."""
 
+    flaky: int
+    """How many cases passed in some of their repeats and not in others."""
+    pass_at: dict[int, float]
+    """pass@k by k, if every case was repeated."""
+    pass_hat: dict[int, float]
+    """pass^k by k, if every case was repeated."""
     p50_latency_s: float | None
     p95_latency_s: float | None
     mean_latency_s: float | None
@@ -58,16 +76,18 @@ class Summary(Figures, frozen=True, kw_only=True):
 
     batch: str = ""
     path: str = ""
+    pass_if: float | None = None
+    """The share of its repeats that must pass for a case to pass."""
     profiles: dict[str, ProfileFigures]
 
 
 class UsageTotals:
     """Tokens, cost and retries of all llm calls so far, by targets and judges."""
 
-    __slots__ = ("cached", "cost", "retries", "tokens", "unpriced")
+    __slots__ = ("cached", "cost", "estimated", "retries", "tokens", "unpriced")
 
     def __init__(self) -> None:
-        self.tokens = self.cached = self.retries = self.unpriced = 0
+        self.tokens = self.cached = self.retries = self.unpriced = self.estimated = 0
         self.cost = 0.0
 
     def add(self, usage: Usage) -> None:
@@ -76,6 +96,7 @@ class UsageTotals:
         self.cached += usage.cached
         self.retries += usage.retries
         self.unpriced += usage.unpriced
+        self.estimated += usage.estimated
 
     def merge(self, totals: UsageTotals) -> None:
         self.tokens += totals.tokens
@@ -83,15 +104,17 @@ class UsageTotals:
         self.cached += totals.cached
         self.retries += totals.retries
         self.unpriced += totals.unpriced
+        self.estimated += totals.estimated
 
 
 class Group:
     """Runs that are counted together."""
 
-    __slots__ = ("counts", "durations", "finished", "score_sum", "scores", "spent", "started")
+    __slots__ = ("counts", "durations", "finished", "score_sum", "scores", "shares", "spent", "started")
 
-    def __init__(self) -> None:
+    def __init__(self, pass_if: float | None = None) -> None:
         self.counts: dict[Status, int] = {}
+        self.shares = Shares(pass_if)
         self.spent = UsageTotals()
         self.durations = array("d")
         self.score_sum = 0.0
@@ -125,6 +148,7 @@ class Group:
         """Add the runs of another group."""
         for status, number in group.counts.items():
             self.counts[status] = self.counts.get(status, 0) + number
+        self.shares.merge(group.shares)
         self.durations += group.durations
         self.score_sum += group.score_sum
         self.scores += group.scores
@@ -137,19 +161,6 @@ class Group:
     @property
     def total(self) -> int:
         return sum(self.counts.values())
-
-    @property
-    def counted(self) -> int:
-        """The denominator of the pass rate."""
-        return self.count("passed") + self.count("failed") + self.count("error")
-
-    @property
-    def pass_rate(self) -> float | None:
-        return self.count("passed") / self.counted if self.counted else None
-
-    @property
-    def pass_rate_bounds(self) -> tuple[float, float] | tuple[None, None]:
-        return wilson(self.count("passed"), self.counted) if self.counted else (None, None)
 
     @property
     def mean_score(self) -> float | None:
@@ -173,12 +184,17 @@ class Group:
 class Tally:
     """Counts runs as they finish; `counts` and `spent` are up to date at any moment.
 
-    The caller must not add a run twice.
+    The caller must not add a run twice. With `pass_if`, a case passes when that share of its repeats does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, pass_if: float | None = None) -> None:
+        self.pass_if = pass_if
         # Keyed by all tags of a run together, so that a run with many tags is counted only once.
         self._groups: dict[tuple[str, tuple[str, ...]], Group] = {}
+        self._cases: dict[str, CaseCounts] = {}
+        # A case is one cluster under all its profiles, too.
+        self._cases_of_all = CaseCounts()
+        self._shares_of_all: dict[tuple[str, ...], Shares] = {}
         self.order: list[str] = []
         """The profiles in the order of the request."""
         self._failed: _RankedRuns = []
@@ -193,9 +209,11 @@ class Tally:
         key = (run.profile, run.tags)
         group = self._groups.get(key)
         if group is None:
-            group = self._groups[key] = Group()
+            group = self._groups[key] = Group(self.pass_if)
         group.add(run, scored)
         status = scored.status
+        if status in COUNTED:
+            self._count_case(run, status == "passed", group)
         self.counts[status] += 1
         if run.usage is not NO_USAGE:
             self.spent.add(run.usage)
@@ -213,13 +231,46 @@ class Tally:
             if is_kept:
                 self.reasons[reason] = self.reasons.get(reason, 0) + 1
 
+    def _count_case(self, run: Run, has_passed: bool, group: Group) -> None:
+        cases = self._cases.get(run.profile)
+        if cases is None:
+            cases = self._cases[run.profile] = CaseCounts()
+        old = cases.get(run.number)
+        new = (old[0] + has_passed, old[1] + 1)
+        cases.set(run.number, new)
+        group.shares.move(old, new)
+        shares = self._shares_of_all.get(run.tags)
+        if shares is None:
+            shares = self._shares_of_all[run.tags] = Shares()
+        before = self._cases_of_all.get(run.number)
+        was, now = self._unit(old), self._unit(new)
+        after = (before[0] + now[0] - was[0], before[1] + now[1] - was[1])
+        self._cases_of_all.set(run.number, after)
+        shares.move(before, after)
+
+    def _unit(self, count: Count) -> Count:
+        """Return how a case under one profile counts among all profiles: by its runs, or by its pass rule."""
+        if self.pass_if is None or not count[1]:
+            return count
+        return int(meets(count, self.pass_if)), 1
+
+    def count_of(self, run: Run) -> Count:
+        """Return how many runs of a run's case and profile passed, and how many counted."""
+        cases = self._cases.get(run.profile)
+        return cases.get(run.number) if cases else (0, 0)
+
     def group(self, profile: str | None = None, tag: str | None = None) -> Group:
         """Return the runs of a profile, of a tag, or of both; without arguments, all runs."""
-        return _merged(
-            group
-            for (name, tags), group in self._groups.items()
-            if (profile is None or name == profile) and (tag is None or tag in tags)
-        )
+        merged = Group(self.pass_if)
+        for (name, tags), group in self._groups.items():
+            if (profile is None or name == profile) and (tag is None or tag in tags):
+                merged.merge(group)
+        if profile is None and len(self._cases) > 1:
+            merged.shares = Shares()
+            for tags, shares in self._shares_of_all.items():
+                if tag is None or tag in tags:
+                    merged.shares.merge(shares)
+        return merged
 
     def profiles(self) -> list[str]:
         """Return the profiles that were run, in the order of the request, then of their first run."""
@@ -231,45 +282,53 @@ class Tally:
         return sorted({tag for _, tags in self._groups for tag in tags})
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Return up to ten failures, the lowest score first, then errors; half of each if there are many of both."""
-        half = SHOWN_FAILURES // 2
-        errors = self._errors[: max(half, SHOWN_FAILURES - len(self._failed))]
+        """Return up to ten failures, the lowest score first, then errors; half of each if there are many of both.
+
+        Of the repeats of a case it is the worst.
+        """
+        failed_cases = {_case_of(run) for _, run, _ in self._failed}
+        only_errors = [item for item in self._errors if _case_of(item[1]) not in failed_cases]
+        errors = only_errors[: max(SHOWN_FAILURES // 2, SHOWN_FAILURES - len(self._failed))]
         failed = self._failed[: SHOWN_FAILURES - len(errors)]
         return [(run, scored) for _, run, scored in failed + errors]
 
     def summary(self, batch: str = "", path: str = "", duration_s: float | None = None) -> Summary:
         """Return the figures of the batch. `duration_s` defaults to the time from the first run to the last."""
-        by_profile = {name: self.group(profile=name) for name in self.profiles()}
-        total = _merged(by_profile.values())
-        return Summary(
-            batch=batch,
-            path=path,
-            profiles={name: _profile_figures(group) for name, group in by_profile.items()},
-            **_figures(total, duration_s),
-        )
+        profiles = {name: _profile_figures(self.group(profile=name)) for name in self.profiles()}
+        figures = _figures(self.group(), duration_s)
+        # A case under two profiles passes or fails twice.
+        figures["failing"] = sum(profile.failing for profile in profiles.values())
+        return Summary(batch=batch, path=path, pass_if=self.pass_if, profiles=profiles, **figures)
 
 
-def _merged(groups: Iterable[Group]) -> Group:
-    merged = Group()
-    for group in groups:
-        merged.merge(group)
-    return merged
+def _case_of(run: Run) -> tuple[str, int]:
+    return run.profile, run.number
 
 
 def _add_worst(worst: _RankedRuns, run: Run, scored: Scored) -> None:
-    """Add a run if it is among the worst; ties do not depend on which run finished first."""
+    """Add a run if its case is among the worst; ties do not depend on which run finished first."""
     rank = (scored.score or 0.0, run.number, run.profile, run.repeat)
-    if len(worst) < SHOWN_FAILURES or rank < worst[-1][0]:
-        insort(worst, (rank, run, scored), key=itemgetter(0))
-        del worst[SHOWN_FAILURES:]
+    if len(worst) == SHOWN_FAILURES and rank > worst[-1][0]:
+        return
+    for index, (other_rank, other, _) in enumerate(worst):
+        if _case_of(other) == _case_of(run):
+            if other_rank < rank:
+                return
+            del worst[index]
+            break
+    insort(worst, (rank, run, scored), key=itemgetter(0))
+    del worst[SHOWN_FAILURES:]
 
 
 def _figures(group: Group, duration_s: float | None = None) -> Record:
-    low, high = group.pass_rate_bounds
+    shares = group.shares
+    low, high = shares.bounds
     return {
         "total": group.total,
         **{status: group.count(status) for status in STATUSES},
-        "pass_rate": group.pass_rate,
+        "cases": shares.cases,
+        "failing": shares.failing,
+        "pass_rate": shares.pass_rate,
         "pass_rate_low": low,
         "pass_rate_high": high,
         "tokens": group.spent.tokens,
@@ -279,6 +338,7 @@ def _figures(group: Group, duration_s: float | None = None) -> Record:
         "duration_s": round(group.duration_s if duration_s is None else duration_s, 6),
         "retries": group.spent.retries,
         "unpriced": group.spent.unpriced,
+        "estimated": group.spent.estimated,
     }
 
 
@@ -288,6 +348,9 @@ def _profile_figures(group: Group) -> ProfileFigures:
         p50_latency_s=_rounded(p50),
         p95_latency_s=_rounded(p95),
         mean_latency_s=_rounded(group.mean_latency_s),
+        flaky=group.shares.flaky,
+        pass_at=group.shares.pass_at(),
+        pass_hat=group.shares.pass_hat(),
         **_figures(group),
     )
 

@@ -16,7 +16,7 @@ from evalloom.core.text import did_you_mean, quote
 from evalloom.files.write import atomic_writer
 
 BASELINES = Path(".evalloom") / "baselines"
-BASELINE_FORMAT = 1
+BASELINE_FORMAT = 2
 SUFFIX = ".jsonl"
 
 _LONGEST_NAME = 100
@@ -52,6 +52,9 @@ class BaselineRun(Struct, frozen=True, omit_defaults=True, gc=False):
     cost: _Amount | None = None
     digest: str = ""
     """A digest of the case's record, to recognize edited cases."""
+    position: int = 0
+    is_unnamed: bool = False
+    """As in `Run`."""
     reason: str = ""
     """Why it did not pass. Not stored in the file, because it may quote private text."""
     notes: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, RUNS, VERDICTS = "batch.json", "runs.jsonl", "verdicts.jsonl"
 
 

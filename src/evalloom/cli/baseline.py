@@ -30,7 +30,7 @@ def save_command(name: str, batch: str, force: bool) -> int:
     """
     file = save(name, batch, force, warn)
     click.echo(f"saved {file.as_posix()}")
-    click.echo(f"Next, after another run: evalloom compare latest --baseline {name}")
+    click.echo(f"Next, after another run: evalloom compare latest --against {name}")
     return 0
 
 

@@ -14,9 +14,9 @@ from evalloom.console.layout import Line, print_lines, table_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Batch
+from evalloom.core.model import Batch, Run, Scored
 from evalloom.core.text import did_you_mean, pluralize
-from evalloom.engine.results import stored_runs
+from evalloom.engine.results import cases_of, count_of, stored_runs
 
 _MOST_IDS = 1000
 """Case ids among which a similar one is searched for."""
@@ -83,20 +83,24 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     matching = shown = 0
     ids: dict[str, None] = {}
     lines: list[Line] = [] if as_json else list(_head_lines(path, manifest(path)))
-    for run, scored in stored_runs(path):
-        if case_id and len(ids) < _MOST_IDS and run.case_id != case_id:
-            ids[run.case_id] = None
-        wanted = ((status, scored.status), (case_id, run.case_id), (profile, run.profile))
-        if any(expected and expected != actual for expected, actual in wanted):
-            continue
-        matching += 1
-        if shown == limit:
-            continue
-        shown += 1
-        if as_json:
-            click.echo(msgspec.json.encode({"run": run, "scored": scored}))
-        else:
-            lines += run_lines(run, scored, with_trace=bool(case_id))
+    wanted = _Wanted(status, case_id, profile)
+    # A case is one entry with all its repeats, unless each run is asked for.
+    each_run = as_json or bool(case_id)
+    for group in cases_of(stored_runs(path)):
+        first = group[0][0]
+        if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
+            ids[first.case_id] = None
+        runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
+        for run, scored in runs if each_run else runs[:1]:
+            matching += 1
+            if shown == limit:
+                continue
+            shown += 1
+            if as_json:
+                click.echo(msgspec.json.encode({"run": run, "scored": scored}))
+            else:
+                count = (0, 0) if each_run else count_of(group)
+                lines += run_lines(run, scored, count, with_trace=bool(case_id))
     if case_id and not matching:
         under = f" under {profile!r}" if profile else ""
         ended = f" that ended {status}" if status else ""
@@ -106,6 +110,18 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
     print_lines(lines)
     return 0
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """Which runs to show; empty fields select all."""
+
+    status: str | None
+    case_id: str
+    profile: str
+
+    def includes(self, run: Run, scored: Scored) -> bool:
+        pairs = ((self.status, scored.status), (self.case_id, run.case_id), (self.profile, run.profile))
+        return all(not wanted or wanted == actual for wanted, actual in pairs)
 
 
 def _head_lines(path: Path, batch: Batch) -> Iterator[Line]:

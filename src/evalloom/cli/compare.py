@@ -9,23 +9,31 @@ import msgspec
 
 from evalloom.analysis.compare import By
 from evalloom.console.catalog import current_catalog
-from evalloom.console.compare_text import compared_lines
+from evalloom.console.compare_text import compared_lines, noise_lines
 from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
 from evalloom.core.errors import usage_error
 from evalloom.core.text import quote
 from evalloom.engine.compare import ComparisonRequest, compare
+from evalloom.engine.compare_self import compare_self
 
 
 @click.command("compare")
 @click.argument("batch")
-@click.option("--baseline", default="", metavar="NAME", help="Baseline or batch to compare with.")
+@click.option(
+    "--against", "--baseline", "baseline", default="", metavar="NAME", help="Baseline or batch to compare with."
+)
+@click.option(
+    "--self", "is_self", is_flag=True, help="Compare the repeats of the batch with each other: how noisy is it?"
+)
+@click.option("--strict", is_flag=True, help="Any drop is a regression, even one that may be chance.")
 @click.option(
     "--allowed-drop",
     "drops",
     multiple=True,
     metavar="[NAME=]X",
-    help="Allowed drop of the pass rate: 0.02 is two points, oral=0.1 is for one bucket or tag. Default: 0.",
+    help="A regression is a pass rate that falls by more, even by chance: 0.02 is two points, oral=0.1 is for one "
+    "bucket or tag.",
 )
 @click.option(
     "--by",
@@ -40,6 +48,8 @@ from evalloom.engine.compare import ComparisonRequest, compare
 def command(
     batch: str,
     baseline: str,
+    is_self: bool,
+    strict: bool,
     drops: tuple[str, ...],
     by: tuple[By, ...],
     profile: str,
@@ -49,21 +59,27 @@ def command(
 ) -> int:
     """Compare a batch with a baseline, case by case, and report regressions.
 
-    BATCH is an id, a prefix of one, or 'latest'. Without --baseline, the profiles or variants of the batch are
-    compared with the one named 'baseline', or else with the first.
+    BATCH is an id, a prefix of one, or 'latest'. Without --against, the profiles or variants of the batch are
+    compared with the one named 'baseline', or else with the first. A regression is a drop that the data show: the
+    confidence interval excludes no difference, and so does an exact test, corrected over all that is compared.
 
     \b
     evalloom baseline save good
-    evalloom compare latest --baseline good --allowed-drop 0.02 --by tag
-    evalloom compare latest --baseline good --allowed-drop oral=0.1
+    evalloom compare latest --against good --by tag
+    evalloom compare latest --against good --allowed-drop 0.02 --allowed-drop oral=0.1
     evalloom compare latest                     after: run --variants baseline,v2
+    evalloom compare latest --self              after: run --repeat 5
 
     Exit codes: 0 no regression; 1 a regression, or too few comparable cases; 2 wrong usage or nothing to compare;
     3 unreadable files.
     """
+    if is_self:
+        return _compare_self(batch, baseline, profile, as_json)
     allowed = _allowed(drops)
-    overall = allowed.pop("", 0.0)
-    request = ComparisonRequest(batch, baseline, profile, baseline_profile, overall, allowed, by, any_config)
+    overall = allowed.pop("", None)
+    request = ComparisonRequest(
+        batch, baseline, profile, baseline_profile, overall, allowed, by, any_config, is_strict=strict
+    )
     catalog = current_catalog()
     compared = compare(request, warn, catalog)
     if as_json:
@@ -71,6 +87,18 @@ def command(
     else:
         print_lines(compared_lines(compared, catalog.buckets))
     return int(compared.is_bad)
+
+
+def _compare_self(batch: str, baseline: str, profile: str, as_json: bool) -> int:
+    """Compare the repeats of a batch with each other."""
+    if baseline:
+        raise usage_error("bad_option", "--self and --against: expected one of them, got both")
+    noise = compare_self(batch, profile)
+    if as_json:
+        click.echo(msgspec.json.encode(noise))
+    else:
+        print_lines(noise_lines(noise))
+    return 0
 
 
 def _allowed(drops: tuple[str, ...]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
 from evalloom.console.outcome import exit_code, print_problem, summary_json, warn
-from evalloom.console.run_options import ALLOW_UNSCORED
+from evalloom.console.run_options import ALLOW_UNSCORED, pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import reporters_for, write_outputs
@@ -36,6 +36,7 @@ from evalloom.settings import secrets as secrets_of
     metavar="NAME=X",
     help="Threshold of a check, of a kind of check, or of 'case'.",
 )
+@click.option("--pass-if", metavar="K/N", help="A case passes if this share of its repeats does: 4/5, 0.8 or 80%.")
 @click.option(
     "-j",
     "--concurrency",
@@ -58,6 +59,7 @@ def command(
     checks: str,
     judge: str,
     thresholds: tuple[str, ...],
+    pass_if: str | None,
     concurrency: int,
     no_cache: bool,
     allow_code: bool,
@@ -83,6 +85,7 @@ def command(
         concurrency,
         allow_code,
         not no_cache,
+        pass_rule(pass_if)[0] if pass_if is not None else None,
         allow_unscored,
     )
     results = rescore(request, catalog, warn)

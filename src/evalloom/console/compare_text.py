@@ -8,14 +8,15 @@ from pathlib import Path
 from shlex import quote as quote_word
 from typing import Any
 
-from evalloom.analysis.compare import COMPARED, By, Change, Comparison, Kind, OneSidedGroup
-from evalloom.analysis.compare_figures import FEWEST_FLIPS, GRADES, RateComparison
+from evalloom.analysis.compare import COMPARED, FEWEST_REPEATS, By, Change, Comparison, Kind, OneSidedGroup
+from evalloom.analysis.compare_figures import DETECTED, FEWEST_FLIPS, GRADES, RateComparison
 from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.layout import Line, command_lines, seconds, table_lines
-from evalloom.console.run_text import batch_lines
+from evalloom.console.run_text import batch_lines, case_name
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.compare import ComparisonResult
+from evalloom.engine.compare_self import ProfileNoise, SelfComparison
 
 _CHANGES_SHOWN = 20
 _GROUPS_SHOWN = 50
@@ -31,7 +32,7 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
     comparisons = compared.comparisons
     for comparison in comparisons:
         yield _conclusion(comparison, compared)
-        yield _certainty(comparison.figures), ""
+        yield from _explanations(comparison, compared)
     if compared.is_same_batch:
         yield (
             f"  Both sides are the batch {printable(compared.batch)}: only what was run or scored again can differ.",
@@ -53,6 +54,9 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
         yield from _worse_lines(comparison, suffix)
         yield from _harmless_change_lines(comparison, suffix)
         yield from _cost_lines(comparison, suffix)
+    compared_at_once = sum(1 + len(one.buckets) + len(one.tags) for one in comparisons)
+    if compared_at_once > 1:
+        yield f"p is corrected for {compared_at_once:,} comparisons at once (Holm).", "dim"
     if compared.differences:
         yield "Other differences:", "bold"
         for difference in compared.differences:
@@ -61,26 +65,60 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
 
 
 def _conclusion(comparison: Comparison, compared: ComparisonResult) -> Line:
+    """State in one line what is concluded, how certain it is, and what the data could not show."""
     figures, name = comparison.figures, printable(comparison.profile or "the batch")
     base = compared.baseline if comparison.profile == comparison.base_profile else comparison.base_profile
-    if figures.difference is None:
+    if figures.difference is None or figures.low is None or figures.high is None:
         return f"NOTHING TO COMPARE: no case of {name} has a result on both sides", "yellow"
-    rates = f"{figures.rate:.1%} of {pluralize(figures.cases, 'case')}, {printable(base)} {figures.base_rate:.1%}"
-    summary = f"{name} passes {rates}"
+    parts = [
+        f"{figures.judgement}, {_signed(figures.difference)} points (95 % CI {_interval(figures)})",
+        f"{figures.gained + figures.lost:,} of {pluralize(figures.cases, 'case')} flipped",
+        f"a drop of up to {_points(-figures.low)} is not excluded" if figures.low < 0 else "a drop is excluded",
+        _needed(figures.more_cases or 0),
+    ]
     if comparison.missing:
-        summary += f"; {comparison.missing:,} of {pluralize(comparison.counted_before, 'case')} cannot be compared"
+        counted = pluralize(comparison.counted_before, "case")
+        parts.insert(0, f"{comparison.missing:,} of {counted} cannot be compared")
     if comparison.is_regression:
-        return f"REGRESSION ({comparison.severity}): {summary}; {_reasons(comparison, compared)}", "bold red"
-    if not comparison.is_comparable:
-        return f"NOT COMPARABLE: {summary}; more than half of what passed has no result now", "bold red"
-    return f"NO REGRESSION: {summary}", "bold green"
+        word, style = f"REGRESSION ({comparison.severity})", "bold red"
+    elif not comparison.is_comparable:
+        word, style = "NOT COMPARABLE", "bold red"
+    else:
+        word, style = "NO REGRESSION", "bold green"
+    return f"{word}: {name} against {printable(base)}: {'; '.join(parts)}", style
 
 
-def _reasons(comparison: Comparison, compared: ComparisonResult) -> str:
-    """Explain a regression: the allowed drop, the groups that fell, the critical cases."""
-    reasons = []
+def _needed(cases: int) -> str:
+    detected = f"a change of {_points(DETECTED)}"
+    return f"about {cases:,} more cases would show {detected}" if cases else f"enough cases to show {detected}"
+
+
+def _explanations(comparison: Comparison, compared: ComparisonResult) -> Iterator[Line]:
+    """Explain why it is a regression or is not comparable, and what the rule promises."""
+    if comparison.is_regression:
+        yield f"  It is a regression because {', and '.join(_reasons(comparison, compared))}.", ""
+    elif not comparison.is_comparable and comparison.figures.cases:
+        yield "  More than half of what passed has no result now.", ""
+    if comparison.critical_lost and not comparison.is_critical_shown:
+        lost = f"{pluralize(comparison.critical_lost, 'critical case')} passed before, and no repeat passes now."
+        few = f"It takes {FEWEST_REPEATS} repeats on both sides to show that"
+        chance = "So many critical cases pass only sometimes that this may be chance: more repeats would show it"
+        yield f"  {lost} {chance if comparison.critical_shown else few}; --strict decides at once.", "yellow"
+    if 0 < comparison.figures.cases < FEWEST_FLIPS:
+        cases = pluralize(comparison.figures.cases, "case")
+        yield f"  {cases} can never show a difference: it takes {FEWEST_FLIPS} that change the same way.", ""
+    if compared.is_strict:
+        yield "  Rule: any drop is a regression (--strict). An unchanged system may drop by chance.", ""
+    elif compared.allowed_drop is not None or compared.allowed_drops:
+        yield "  Rule: the drop itself decides (--allowed-drop). An unchanged system may drop further by chance.", ""
+
+
+def _reasons(comparison: Comparison, compared: ComparisonResult) -> Iterator[str]:
+    """Yield the reasons of a regression: the whole, the groups that fell, the critical cases."""
     if comparison.figures.regression:
-        reasons.append(f"the allowed drop is {_points(compared.allowed_drop)}")
+        allowed = compared.allowed_drop
+        is_by_size = compared.is_strict or allowed is not None
+        yield f"the allowed drop is {_points(allowed or 0.0)}" if is_by_size else "worse is shown"
     for by, groups in (("bucket", comparison.buckets), ("tag", comparison.tags)):
         fallen = []
         for group in groups:
@@ -88,25 +126,19 @@ def _reasons(comparison: Comparison, compared: ComparisonResult) -> str:
                 allowed = compared.allowed_drops.get(group.name)
                 fallen.append(printable(group.name) + ("" if allowed is None else f" (allowed {_points(allowed)})"))
         if fallen:
-            reasons.append(f"{pluralize(len(fallen), by)} fell: {', '.join(fallen[:_NAMES_SHOWN])}")
+            yield f"{pluralize(len(fallen), by)} fell: {', '.join(fallen[:_NAMES_SHOWN])}"
     critical = sum(change.severity == "critical" for change in comparison.changes)
-    if critical:
-        reasons.append(f"{pluralize(critical, 'case')} of critical severity")
-    return ", ".join(reasons)
+    if comparison.is_critical_shown:
+        shown = pluralize(comparison.critical_shown, "critical case")
+        yield f"{shown} passed in all repeats before, and in none now"
+    elif critical and compared.is_strict:
+        yield f"{pluralize(critical, 'case')} of critical severity"
 
 
-def _certainty(figures: RateComparison) -> str:
-    """State the difference with its confidence interval, and what it shows."""
-    if figures.difference is None:
-        return ""
-    _, _, _, change, interval, p_value, _, _ = _cells(figures)
-    sentence = f"  Difference {change} points, 95 % CI {interval}, p = {p_value}: {figures.judgement}."
-    if figures.judgement != "no difference shown":
-        return sentence
-    fewest = f"{FEWEST_FLIPS} cases that change the same way"
-    if figures.cases < FEWEST_FLIPS:
-        return f"{sentence} {pluralize(figures.cases, 'case')} can never show one: it takes {fewest}."
-    return f"{sentence} The smallest difference that could show is {fewest}, {_points(FEWEST_FLIPS / figures.cases)}."
+def _interval(figures: RateComparison) -> str:
+    if figures.low is None or figures.high is None:
+        return "-"
+    return f"{_signed(figures.low)} to {_signed(figures.high)}"
 
 
 def _cells(figures: RateComparison) -> list[str]:
@@ -117,7 +149,7 @@ def _cells(figures: RateComparison) -> list[str]:
         f"{figures.base_rate:.1%}",
         f"{figures.rate:.1%}",
         _signed(figures.difference),
-        f"{_signed(figures.low)} to {_signed(figures.high)}",
+        _interval(figures),
         f"{figures.p_value:.2g}",
         str(figures.gained),
         str(figures.lost),
@@ -138,8 +170,6 @@ def _group_lines(by: By, groups: list[RateComparison], suffix: str) -> Iterator[
     yield from table_lines([f"{by}{suffix}", *_HEADER, "result"], rows)
     if len(groups) > _GROUPS_SHOWN:
         yield f"… and {len(groups) - _GROUPS_SHOWN:,} more; --json lists all", "dim"
-    if len(groups) > 1:
-        yield f"{len(groups):,} {by}s are {len(groups):,} comparisons: p is corrected for that (Holm).", "dim"
 
 
 def _measure_lines(measures: list[Measured], buckets: Sequence[str], suffix: str) -> Iterator[Line]:
@@ -177,7 +207,7 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
     worse = [change for change in comparison.changes if change.severity]
     worse.sort(key=lambda change: -GRADES.index(change.severity))
     if worse:
-        yield f"Worse{suffix}:", "bold"
+        yield f"Cases that got worse{suffix}:", "bold"
     for change in worse[:_CHANGES_SHOWN]:
         edited = " (the case was edited)" if change.is_edited else ""
         yield f"  {change.severity:<8}  {_name(change)}: {_transition(change)}{edited}", _STYLES[change.severity]
@@ -214,6 +244,8 @@ def _harmless_change_lines(comparison: Comparison, suffix: str) -> Iterator[Line
     if comparison.edited:
         changes = (change for change in comparison.changes if change.is_edited and change.change in COMPARED)
         lines.append(_named_cases("edited since, but still compared", comparison.edited, changes))
+    if {"new", "gone"} <= {change.change for change in comparison.changes if change.is_unnamed}:
+        lines.append("Cases without an id are known by their content: an edited one is one gone and one new.")
     lines += [*_exclusive_groups("added", comparison.added), *_exclusive_groups("removed", comparison.removed)]
     if lines:
         yield f"Also{suffix}:", "bold"
@@ -257,7 +289,9 @@ def _next_command(compared: ComparisonResult) -> str:
 
 
 def _name(change: Change) -> str:
-    return printable(change.case_id) + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
+    # Nobody knows a digest by heart, so the number leads to the case.
+    number = f" (case {change.position} of its file)" if change.is_unnamed else ""
+    return case_name(change.case_id) + number + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
 
 
 def _signed(share: float) -> str:
@@ -268,6 +302,39 @@ def _signed(share: float) -> str:
 
 def _points(share: float) -> str:
     return f"{100 * share:.3g} points"
+
+
+def noise_lines(compared: SelfComparison) -> Iterator[Line]:
+    """Yield how much the repeats of a batch differ, and what a comparison could show in spite of it."""
+    for noise in compared.profiles:
+        yield from _profile_noise_lines(noise)
+        yield "", ""
+    yield from command_lines(f"evalloom baseline save NAME {printable(compared.batch)}", "Next: ")
+
+
+def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
+    name, cases = printable(noise.profile or "the batch"), pluralize(noise.cases, "case")
+    if not noise.flaky:
+        yield f"NO NOISE: {name}: all {noise.repeats} repeats of {cases} gave the same results", "bold green"
+        return
+    share = noise.flipped / noise.cases
+    yield (
+        f"NOISE: {name}: {noise.flipped:.3g} of {cases} ({share:.1%}) flip between two repeats, though nothing changed",
+        "bold",
+    )
+    rates = f"{noise.lowest_rate:.1%} to {noise.highest_rate:.1%}"
+    yield f"  The pass rate of one repeat is {rates} ({noise.repeats} repeats).", ""
+    pairs = "in the one comparison" if noise.comparisons == 1 else f"in {noise.comparisons:,} comparisons"
+    yield f"  A difference is shown {noise.differences_shown:,} times {pairs} of a repeat with another.", ""
+    drops = [
+        f"{_points(drop)} with {pluralize(repeats, 'repeat')}" for repeats, drop in sorted(noise.detectable.items())
+    ]
+    yield f"  On each side, a drop that 4 of 5 comparisons show: {', '.join(drops)}.", ""
+    yield f"Flaky: {pluralize(noise.flaky, 'case')}", "bold"
+    for case in noise.flakiest:
+        yield f"  {printable(case.case_id)}: {case.passed} of {case.repeats}", ""
+    if noise.flaky > len(noise.flakiest):
+        yield f"  … and {noise.flaky - len(noise.flakiest):,} more; 'evalloom batches show' lists all", "dim"
 
 
 def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
@@ -283,4 +350,4 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
         yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
     yield f"runs      {head.runs:,}, {f'{rate:.1%} passed' if isinstance(rate, float) else 'none of them scored'}", ""
-    yield from command_lines(f"evalloom compare latest --baseline {printable(head.name)}", "Next: ")
+    yield from command_lines(f"evalloom compare latest --against {printable(head.name)}", "Next: ")

@@ -43,11 +43,11 @@ def existing_folder(root: str) -> Path:
     return Path(root)
 
 
-def print_findings(report: LintReport, to_stderr: bool = False) -> None:
-    """Print findings as plain lines; on a terminal in colour, each with its line of the file."""
+def print_findings(report: LintReport, to_stderr: bool = False, is_spaced: bool = False) -> None:
+    """Print findings as plain lines, on a terminal in colour with their lines of the file; `is_spaced` as in RAG-4."""
     if not (sys.stderr if to_stderr else sys.stdout).isatty():
-        click.echo(lint_text.render_for_console(report), nl=False, err=to_stderr)
+        click.echo(lint_text.render_for_console(report, is_spaced), nl=False, err=to_stderr)
         return
     from evalloom.console.terminal import print_report
 
-    print_report(report, to_stderr)
+    print_report(report, to_stderr, is_spaced)

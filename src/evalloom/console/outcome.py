@@ -42,11 +42,7 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     if results.stopped:
         return 3
     rate = results.pass_rate
-    if fail_under is None:
-        has_failed = bool(results.summary.failed or results.summary.error)
-    else:
-        has_failed = rate is not None and rate < fail_under
-    if has_failed:
+    if bool(results.summary.failing) if fail_under is None else rate is not None and rate < fail_under:
         return 1
     if results.problem:
         return 3

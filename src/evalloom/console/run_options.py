@@ -45,6 +45,11 @@ _WHAT = (
     click.option("--profile", "profiles", multiple=True, metavar="P", help="Profile or llm to run with; repeatable."),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Maximum number of concurrent runs. Default: 16."),
     click.option("--repeat", type=int, metavar="N", help="Run each case N times."),
+    click.option(
+        "--pass-if",
+        metavar="K/N",
+        help="A case passes if K of its N repeats do; also a share such as 0.8 or 80%. K/N sets --repeat N.",
+    ),
     click.option("--variants", multiple=True, metavar="A,B", help="Run these variants of the target."),
 )
 _HOW = (
@@ -131,6 +136,11 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:
         values["fail_under"] = rate(flags["fail_under"])
+    if flags.get("pass_if") is not None:
+        values["pass_if"], repeats = pass_rule(flags["pass_if"])
+        if repeats is not None and values.setdefault("repeat", repeats) != repeats:
+            message = f"--pass-if {flags['pass_if']} is for {repeats} repeats, and --repeat is {values['repeat']}"
+            raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
     return values
 
 
@@ -148,3 +158,18 @@ def rate(text: str) -> float:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise usage_error("bad_option", f"--fail-under: expected a rate such as 0.9 or 90%, got {text!r}") from None
+
+
+def pass_rule(text: str) -> tuple[float, int | None]:
+    """Parse `4/5`, `0.8` or `80%`: the share of repeats that must pass, and the number of repeats if it is given."""
+    needed, mark, repeats = text.partition("/")
+    try:
+        if not mark:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            if 0 < share <= 1:
+                return share, None
+        elif 0 < int(needed) <= int(repeats):
+            return int(needed) / int(repeats), int(repeats)
+    except ValueError:
+        pass
+    raise usage_error("bad_option", f"--pass-if: expected 4/5, or a share such as 0.8 or 80%, got {text!r}")

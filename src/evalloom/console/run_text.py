@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.tally import STATUSES, Figures
+from evalloom.analysis.repeats import Count
+from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, seconds, table_lines
 from evalloom.core.model import ABSENT, Batch, Record, Run, Scored, Verdict
 from evalloom.core.text import one_line, pluralize, printable
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
 _MESSAGE_WIDTH = 400
+_NAME_WIDTH = 60
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
 
@@ -25,14 +27,14 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
     """Yield the results of a batch, then the command `next_step`, or else the one that usually follows."""
     failures = results.worst()[:_SHOWN]
     for run, scored in failures:
-        yield from run_lines(run, scored)
+        yield from run_lines(run, scored, results.count_of(run))
     summary = results.summary
-    bad = summary.failed + summary.error
-    if bad > len(failures):
-        yield f"… and {bad - len(failures):,} more that failed", "dim"
-    if bad:
+    if summary.failing > len(failures):
+        yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
+    if failures:
         yield "", ""
     yield from _table(results)
+    yield from _repeat_lines(summary)
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
         yield f"{status} {number}: {one_line(reason, _MESSAGE_WIDTH)}", "yellow"
@@ -42,12 +44,17 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
     yield from _closing(results, next_step)
 
 
-def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Line]:
-    """Yield one run: its status, the failed checks and the output; `with_trace` adds all checks and the trace."""
+def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool = False) -> Iterator[Line]:
+    """Yield one run: its status, the failed checks and the output; `with_trace` adds all checks and the trace.
+
+    `count` tells how many repeats of its case passed, of how many.
+    """
     profile = f" · {run.profile}" if run.profile else ""
     repeat = f" · repeat {run.repeat + 1}" if run.repeat else ""
+    if count[1] > 1:
+        repeat = f": {count[0]} of {count[1]} passed"
     head = (
-        f"{scored.status.upper()} {printable(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
+        f"{scored.status.upper()} {case_name(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
     )
     yield head, _STYLES.get(scored.status, "yellow")
     if run.error:
@@ -73,6 +80,11 @@ def run_lines(run: Run, scored: Scored, with_trace: bool = False) -> Iterator[Li
                 yield Verbatim(f"      {printable(line)}"), "dim"
 
 
+def case_name(id: str) -> str:
+    """Return the id of a case for a line of text; a description may be long."""
+    return one_line(id, _NAME_WIDTH)
+
+
 def _entry_title(entry: Record) -> str:
     """Return the type of a trace entry; for a step also its name, status and counts."""
     if entry.get("type") != "step" or "step" not in entry:
@@ -86,12 +98,13 @@ def _entry_title(entry: Record) -> str:
 
 
 def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
-    word = "" if verdict.status == "failed" else f" {verdict.status}"
+    # What decides the case needs no word: it is shown because it failed. A check that only reports says how it ended.
+    word = "" if verdict.status == "failed" and verdict.weight else f" {verdict.status}"
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     differences = len(verdict.mismatches)
     reason = f"{differences} differences" if differences > 1 else one_line(verdict.reason)
     if not reason:
-        reason = "as expected" if verdict.status == "passed" or verdict.score is None else f"score {verdict.score:.3g}"
+        reason = _reason_by_score(verdict)
     yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason}", ""
     if differences > 1:
         for mismatch in verdict.mismatches[:shown]:
@@ -99,6 +112,14 @@ def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
             yield f"      {where}expected {_value(mismatch.expected)}, got {_value(mismatch.actual)}", ""
     if differences > max(shown, 1):
         yield f"      … and {differences - shown} more differences", "dim"
+
+
+def _reason_by_score(verdict: Verdict) -> str:
+    """Return what the score says, for a verdict without a reason; a part of a score is not `as expected`."""
+    score = "" if verdict.score is None else f"score {verdict.score:.3g}"
+    if verdict.status == "passed":
+        return "as expected" if verdict.score in (None, 1) else score
+    return score or verdict.status
 
 
 def _table(results: Results) -> Iterator[Line]:
@@ -118,6 +139,20 @@ def _table(results: Results) -> Iterator[Line]:
     yield from table_lines(["profile", "runs", *shown, "pass rate", "95 % CI", "p50", "p95"], rows)
 
 
+def _repeat_lines(summary: Summary) -> Iterator[Line]:
+    """Yield pass@k and pass^k of each profile whose cases were repeated, and the pass rule."""
+    if summary.pass_if is not None:
+        needed = f"{100 * summary.pass_if:.4g}%"
+        yield f"A case passes if {needed} of its repeats do; the pass rate is the share of such cases", ""
+    for name, figures in summary.profiles.items():
+        if figures.pass_at:
+            k = max(figures.pass_at)
+            prefix = f"{printable(name)}: " if len(summary.profiles) > 1 else ""
+            some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
+            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky} flaky"
+            yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
+
+
 def _rates(figures: Figures) -> tuple[str, str]:
     if figures.pass_rate is None:
         return "-", "-"
@@ -135,6 +170,9 @@ def _spent(figures: Figures) -> Iterator[Line]:
     if figures.retries:
         parts.append("1 retry" if figures.retries == 1 else f"{figures.retries:,} retries")
     yield " · ".join(parts), "dim"
+    if figures.estimated:
+        calls = pluralize(figures.estimated, "call")
+        yield f"The tokens of {calls} are estimated: the server sent no usage", "yellow"
 
 
 def _closing(results: Results, next_step: str) -> Iterator[Line]:

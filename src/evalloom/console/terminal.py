@@ -9,13 +9,13 @@ from evalloom.core.model import Severity
 from evalloom.core.text import printable
 from evalloom.files.source import read_lines
 from evalloom.reports.lint import LintReport
-from evalloom.reports.lint_text import closing, console_order
+from evalloom.reports.lint_text import closing, console_order, spacing
 
 _COLOURS: dict[Severity, str] = {"error": "red", "warning": "yellow", "info": "cyan"}
 
 
-def print_report(report: LintReport, to_stderr: bool = False) -> None:
-    """Print every finding with its line, then what was read and the conclusion."""
+def print_report(report: LintReport, to_stderr: bool = False, is_spaced: bool = False) -> None:
+    """Print every finding with its line, then what was read and the conclusion; `is_spaced` as in RAG-4."""
     colour = has_colour(to_stderr)
     findings = console_order(report)
     wanted: dict[str, set[int]] = {}
@@ -23,7 +23,9 @@ def print_report(report: LintReport, to_stderr: bool = False) -> None:
         if finding.origin.line:
             wanted.setdefault(finding.origin.file, set()).add(finding.origin.line)
     texts = {file: read_lines(str(report.base / file), lines) for file, lines in wanted.items()}
-    for finding in findings:
+    for blanks, finding in zip(spacing(findings), findings, strict=True):
+        if is_spaced:
+            click.echo(blanks, nl=False, err=to_stderr)
         place, shade = printable(str(finding.origin)), _COLOURS[finding.severity]
         severity, code = str(finding.severity), f"[{finding.code}]"
         if colour:
@@ -38,7 +40,11 @@ def print_report(report: LintReport, to_stderr: bool = False) -> None:
                 click.echo("    " + (click.style(text, **style) if colour else text), err=to_stderr)
     *files, conclusion = closing(report)
     lines: list[Line] = [(line, "dim") for line in files]
+    if is_spaced and findings:
+        click.echo(err=to_stderr)
     print_lines([*lines, (conclusion, "bold green" if report.passed else "bold red")], to_stderr=to_stderr)
+    if is_spaced:
+        click.echo(err=to_stderr)
 
 
 def excerpt(line: str, column: int, width: int) -> tuple[str, str]:

@@ -13,4 +13,9 @@ def utc_now(timespec: Literal["seconds", "milliseconds"] = "seconds") -> str:
 
 def utc_now_z() -> str:
     """Return the current time to the millisecond, with `Z` for UTC: `2026-01-31T09:30:00.250Z`."""
-    return utc_now("milliseconds").replace("+00:00", "Z")
+    return zulu(utc_now("milliseconds"))
+
+
+def zulu(time: str) -> str:
+    """Return a time of `utc_now` with `Z` for UTC."""
+    return time.replace("+00:00", "Z")

@@ -42,6 +42,8 @@ class Shape(Struct, frozen=True):
     """The inputs that a case must have."""
     batch_inputs: frozenset[str] = frozenset()
     """The inputs that a case with batch items must have itself; its items may have the others."""
+    accepts: frozenset[str] | None = None
+    """The inputs that the target declares; None if it takes any."""
     outputs: frozenset[str] = frozenset()
     reads_items: bool = True
     aggregates: bool = True

@@ -58,6 +58,11 @@ def canonical_json(value: object) -> bytes:
         return json.dumps(value, sort_keys=True, default=repr).encode()
 
 
+def qualified_name(value: object) -> str:
+    """Name a function in a digest: its repr holds its address, which differs in each process."""
+    return str(getattr(value, "__qualname__", None) or repr(value))
+
+
 def sha256_hex(data: bytes) -> str:
     """Return the SHA-256 digest of bytes as hex."""
     from hashlib import sha256

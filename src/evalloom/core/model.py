@@ -112,7 +112,8 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     """Tokens, cost and time of llm calls. `unpriced` counts the calls of unknown price.
 
     `cached` counts answers from our own cache; `cached_input_tokens` is the part of `input_tokens` that the provider
-    had in its cache. `waited_s` is the time that calls spent in our own queue or waiting for a retry.
+    had in its cache. `waited_s` is the time that calls spent in our own queue or waiting for a retry. `estimated`
+    counts the calls whose tokens, and so their cost, are an estimate, because the server sent no usage.
     """
 
     input_tokens: int = 0
@@ -124,6 +125,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
     unpriced: int = 0
     cached_input_tokens: int = 0
     waited_s: float = 0.0
+    estimated: int = 0
 
     @property
     def tokens(self) -> int:
@@ -140,6 +142,7 @@ class Usage(Struct, frozen=True, omit_defaults=True):
             self.unpriced + other.unpriced,
             self.cached_input_tokens + other.cached_input_tokens,
             self.waited_s + other.waited_s,
+            self.estimated + other.estimated,
         )
 
 
@@ -205,6 +208,8 @@ class Output(Struct, frozen=True, omit_defaults=True):
     aggregation: Any = None
     sources: list[Any] = []
     outcome: Outcome = "OK"
+    plain: str = ""
+    """Where the plain output is, if it is one of several: `output.<field>` or `steps.<id>`."""
 
 
 class Context(Struct, frozen=True):
@@ -249,6 +254,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     dialect: str = ""
     origin: Origin = Origin("")
     raw: Record = {}
+    position: int = 0
+    """The case's number in its file, where that was its id in format 1; otherwise 0."""
+    is_unnamed: bool = False
+    """Whether the case has no id of its own: its description or a digest of its content is its id."""
 
     @property
     def latency_s(self) -> float:
@@ -316,7 +325,8 @@ class Batch(Struct, frozen=True):
 
     id: str
     created_at: str
-    format: int = 1
+    format: int = 2
+    """In format 1, the number of a case without an id is its id."""
     evalloom: str = ""
     python: str = ""
     identity: str = ""
@@ -326,7 +336,7 @@ class Batch(Struct, frozen=True):
     target_digest: str = ""
     profiles: list[Profile] = []
     models: dict[str, str] = {}
-    """The model behind each llm that the profiles name."""
+    """The model behind each llm that the profiles name, and behind the judge."""
     params: dict[str, Record] = {}
     """The parameters that go to the `run` llm of each profile."""
     config: Record = {}
@@ -338,6 +348,13 @@ class Batch(Struct, frozen=True):
     scored_at: str = ""
     """When it was last rescored; empty if never."""
     summary: Record = {}
+    judge: str = ""
+    """The llm for judge checks when it was last scored."""
+
+    @property
+    def has_numbered_cases(self) -> bool:
+        """Whether the number of a case without an id is its id."""
+        return self.format < 2
 
 
 def error(code: str, path: Path, message: str) -> Remark:

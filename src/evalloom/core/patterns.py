@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache
-from re import _constants as ops
-from re import _parser
+from importlib import import_module
 from time import thread_time
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,10 @@ from evalloom.core.text import quote
 
 if TYPE_CHECKING:
     import regex
+
+# The parse tree of `re` is not public, so type checkers do not know it.
+ops: Any = import_module("re._constants")
+_parser: Any = import_module("re._parser")
 
 SECONDS = 1.0
 """The default limit of a search, in seconds of processor time."""

@@ -47,11 +47,19 @@ def is_hit(expected: str, source: str) -> bool:
 _SECTION = lazy_pattern(r"^(.*?\.\w+)#(?!.*\.(?:md|markdown|txt|rst|html?|pdf|docx?|json|csv|ya?ml)$).*$", re.DOTALL)
 
 
+def with_slashes(path: str) -> str:
+    """Return a path with `/` for each backslash: how a path is read wherever it was written."""
+    return path.replace("\\", "/")
+
+
+def file_of(path: str) -> str:
+    """Return the file or folder that an expected source names: with `/`, and without a line or section after it."""
+    return _SECTION.sub(r"\1", with_slashes(path))
+
+
 @lru_cache(maxsize=65536)
 def _parts(path: str) -> tuple[str, ...]:
-    """Return the parts of a path, without a line or section after the file name."""
-    plain = unicodedata.normalize("NFC", path).replace("\\", "/")
-    return tuple(part for part in _SECTION.sub(r"\1", plain).split("/") if part not in ("", "."))
+    return tuple(part for part in file_of(unicodedata.normalize("NFC", path)).split("/") if part not in ("", "."))
 
 
 def in_order(passages: Sequence[Passage]) -> list[Passage]:

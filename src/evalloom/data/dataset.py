@@ -16,6 +16,7 @@ from evalloom.core.text import quote, type_name
 from evalloom.data.checks import FIELD, CheckLists
 from evalloom.data.dialect import Dialect, Included
 from evalloom.data.formats import Document, Formats
+from evalloom.data.identity import FileNames, NamedCase, Namer
 from evalloom.data.mapping import Mapping
 from evalloom.data.wrapper import expand_wrapper, holds_objects
 from evalloom.files import jsontext
@@ -38,9 +39,13 @@ class Dataset:
         dialect: str = "",
         mapping: Mapping = Mapping(),
         nested: bool = False,
+        names: FileNames | None = None,
         declared: frozenset[str] = frozenset(),
     ) -> None:
-        """`declared` are the inputs that the target declares: a list of checks under such a name is an input."""
+        """`names` are those of an earlier reading of the same source, so that it is not looked through again.
+
+        `declared` are the inputs that the target declares: a list of checks under such a name is an input.
+        """
         self.source = source
         self.declared = declared
         self.check_lists: CheckLists = "never" if FIELD in declared else "mapped" if mapping.names else "plain"
@@ -59,6 +64,7 @@ class Dataset:
         votes = Counter(formats.recognise(record)[0].name for record in self.sample)
         self.votes = votes.most_common()
         self.dialect, self.reason = self._decide()
+        self.names = names or FileNames(self._read_again, self.dialect.optional_id, self.dialect.beside_inputs)
 
     @property
     def lines(self) -> int:
@@ -102,16 +108,35 @@ class Dataset:
                 yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
     def cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[Case | Problem]:
-        """Yield the cases of the dataset, or of its `rows`, in order; a case without an id gets its number as id."""
-        number = 0
-        for item in self if rows is None else rows:
+        """Yield the cases of the dataset, or of its `rows`, in order. Each has an id: see `data/identity.py`."""
+        for item in self.named_cases(rows):
+            yield item if isinstance(item, Problem) else item.case
+
+    def named_cases(self, rows: Iterable[Row | Problem] | None = None) -> Iterator[NamedCase | Problem]:
+        """Yield the cases of the dataset, or of its `rows`, with how they are identified."""
+        namer = self.namer()
+        for item in self._bare_cases(self if rows is None else rows):
+            yield item if isinstance(item, Problem) else namer.name(item)
+
+    def namer(self) -> Namer:
+        """Return what names the cases of this dataset, beginning with the first."""
+        # What cannot be read twice cannot be looked through first.
+        is_stream = self.source.path is None and self.source.content is None
+        return Namer(self.names, self.dialect.has_row_numbers or is_stream)
+
+    def _bare_cases(self, rows: Iterable[Row | Problem]) -> Iterator[Case | Problem]:
+        """Yield cases as they are written: those without an id have none."""
+        for item in rows:
             if isinstance(item, Problem):
                 yield item
             elif self.dialect.is_case(item.value):
                 for record in self.dialect.multiplied(item.value):
-                    number += 1
-                    case = self.case(record, self.origin(item))
-                    yield case if case.id else msgspec.structs.replace(case, id=str(number))
+                    yield self.case(record, self.origin(item))
+
+    def _read_again(self) -> Iterator[Case]:
+        dialect = self._named_dialect.name if self._named_dialect else ""
+        again = Dataset(self.source, self.formats, dialect, self.mapping, declared=self.declared)
+        return (item for item in again._bare_cases(again) if not isinstance(item, Problem))
 
     def case(self, record: Record, origin: Origin) -> Case:
         """Return the case of one record."""

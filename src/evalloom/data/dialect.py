@@ -91,6 +91,10 @@ class Dialect(Struct, frozen=True):
     """
     identity: Callable[[Record], str | int | None] = lambda record: None
     """Returns the id that must be unique in a file; None if the record has no usable id."""
+    optional_id: Callable[[Record], str] = lambda record: ""
+    """Returns an id that need not be unique in a file: it identifies a case only if it is."""
+    has_row_numbers: bool = False
+    """Whether a record without an id is known by its number in the file (HOP-3, REPLAY-7)."""
     write: Callable[[Case, int], Written] | None = None
     """Writes a case that was read from another format; the second argument is its number in the file."""
     canonical: Callable[[Record], Record] = lambda record: record

@@ -37,14 +37,14 @@ def save(name: str, batch: str, force: bool, warn: Callable[[str], None], home: 
     if not facts.finished_at and not force:
         hint = "Go on with 'evalloom run … --resume', or keep what is there with --force"
         raise usage_error("unfinished_batch", f"{path.as_posix()}: the batch is unfinished. {hint}")
-    tally = Tally()
+    tally = Tally(facts.options.get("pass_if"))
     for run, scored in stored_runs(path):
         tally.add(run, scored)
     summary = tally.summary(facts.id, path.as_posix())
     if summary.pass_rate is None:
         warn(f"{path.name}: no run passed, failed or met an error, so nothing can be compared with it")
     # Of the options only what bears on a comparison: the file is to differ only where results do.
-    options = {name: value for name, value in facts.options.items() if name == "repeat"}
+    options = {name: value for name, value in facts.options.items() if name in ("repeat", "pass_if")}
     facts = msgspec.structs.replace(facts, options=options, summary=msgspec.to_builtins(summary))
     head = Baseline(name=name, saved_at=utc_now(), runs=summary.total, batch=facts)
     return save_baseline(head, runs_of(path), home / BASELINES)

@@ -25,10 +25,28 @@ if TYPE_CHECKING:
 Rows = Iterator[Row | Problem]
 
 
-def select_cases(plan: Plan) -> Iterator[SelectedCase]:
-    """Yield the cases of a plan that --tags, --filter and --limit select, in the order of the datasets."""
+def select_cases(plan: Plan, by_number: bool = False) -> Iterator[SelectedCase]:
+    """Yield the cases of a plan that --tags, --filter and --limit select, in the order of the datasets.
+
+    `by_number` gives them the ids that they have in batches of format 1.
+    """
     is_selected = case_filter(plan)
-    return islice((item for item in numbered(_all_cases(plan)) if is_selected(item.case)), plan.options.limit)
+    cases = all_cases(plan, by_number)
+    return islice((item for item in cases if is_selected(item.case)), plan.options.limit)
+
+
+def all_cases(plan: Plan, by_number: bool = False) -> Iterator[SelectedCase]:
+    """Yield the cases of a plan before any selection."""
+    cases = _read_cases(plan)
+    return numbered(map(with_old_id, cases) if by_number else cases)
+
+
+def with_old_id(item: SelectedCase) -> SelectedCase:
+    """Return a case with the id that it has in batches of format 1: without an id of its own, its number."""
+    if not item.position:
+        return item
+    case = msgspec.structs.replace(item.case, id=str(item.position))
+    return msgspec.structs.replace(item, case=case, position=0, is_unnamed=False)
 
 
 def case_filter(plan: Plan) -> Callable[[Case], bool]:
@@ -66,7 +84,7 @@ def _filter_names(case: Case) -> Record:
     }
 
 
-def _all_cases(plan: Plan) -> Iterator[SelectedCase]:
+def _read_cases(plan: Plan) -> Iterator[SelectedCase]:
     yield from python_cases(plan)
     for dataset in plan.datasets():
         yield from dataset_cases(plan, dataset, iter(dataset), plan.unknown_dependencies)
@@ -74,7 +92,14 @@ def _all_cases(plan: Plan) -> Iterator[SelectedCase]:
 
 def python_cases(plan: Plan) -> Iterator[SelectedCase]:
     """Yield the cases that were passed from Python."""
-    return (SelectedCase(plan.with_checks(case)) for case in plan.python_cases)
+    for number, case in enumerate(plan.python_cases, 1):
+        unnamed = is_unnamed(case)
+        yield SelectedCase(plan.with_checks(case), position=number if unnamed else 0, is_unnamed=unnamed)
+
+
+def is_unnamed(case: Case) -> bool:
+    """Whether a case from Python has no id of its own: `raw` is the case as it was passed."""
+    return case.raw.get("id") == ""
 
 
 def dataset_cases(
@@ -88,7 +113,11 @@ def dataset_cases(
         cases = _with_errors(plan, dataset, rows, unknown_dependencies)
     else:
         name = dataset.dialect.name
-        cases = (SelectedCase(item, name) for item in dataset.cases(rows) if not isinstance(item, Problem))
+        cases = (
+            SelectedCase(item.case, name, position=item.position, is_unnamed=item.is_unnamed)
+            for item in dataset.named_cases(rows)
+            if not isinstance(item, Problem)
+        )
     contract, fit = plan.reading.rules.contract, dataset.dialect.fit
     for item in _without_repeated_profiles(dataset, cases):
         case = fit(item.case, contract) if contract is not None and fit is not None else item.case
@@ -120,7 +149,7 @@ def _without_repeated_profiles(dataset: Dataset, cases: Iterator[SelectedCase]) 
 def _with_errors(
     plan: Plan, dataset: Dataset, rows: Rows, unknown_dependencies: frozenset[tuple[str, str]]
 ) -> Iterator[SelectedCase]:
-    dialect, number = dataset.dialect, 0
+    dialect, namer = dataset.dialect, dataset.namer()
     identities: set[str | int] = set()
     for item in rows:
         if isinstance(item, Problem):
@@ -130,9 +159,7 @@ def _with_errors(
                 yield SelectedCase(case, dialect.name, f"{item.message} [{item.code}]")
         elif dialect.is_case(item.value):
             for record in dialect.multiplied(item.value):
-                number += 1
-                case = dataset.case(record, dataset.origin(item))
-                case = case if case.id else msgspec.structs.replace(case, id=str(number))
+                case, position, is_unnamed = namer.name(dataset.case(record, dataset.origin(item)))
                 # Each record of a matrix by itself: the parameters decide which of them is invalid.
                 errors = [
                     f"{remark.message} [{remark.code}]"
@@ -150,7 +177,9 @@ def _with_errors(
                     errors.append(message)
                 if identity is not None:
                     identities.add(identity)
-                yield SelectedCase(case, dialect.name, "; ".join(errors), is_duplicate)
+                yield SelectedCase(
+                    case, dialect.name, "; ".join(errors), is_duplicate, position=position, is_unnamed=is_unnamed
+                )
 
 
 def with_checks(case: Case, further: Iterable[Check], config: Record, catalog: Catalog) -> Case:

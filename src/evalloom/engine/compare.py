@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,11 +15,11 @@ from evalloom.analysis.compare import By, Comparer, Comparison, ComparisonRules
 from evalloom.analysis.compare_config import Difference, conflicts, differences
 from evalloom.analysis.compare_documents import document_changes
 from evalloom.analysis.compare_figures import Grade, worst
+from evalloom.analysis.compare_rule import conclude
 from evalloom.batchlog import (
     BASELINES,
     FOLDER,
     BaselineRun,
-    baseline_runs,
     baselines,
     batches,
     find,
@@ -31,7 +32,7 @@ from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Profile
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.batch_kind import PLAIN, BatchKind
-from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of
+from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of, runs_of_baseline
 from evalloom.engine.system import Catalog
 
 PREFERRED = "baseline"
@@ -47,7 +48,8 @@ class ComparisonRequest(Struct, frozen=True):
     baseline: str = ""
     profile: str = ""
     baseline_profile: str = ""
-    allowed_drop: float = 0.0
+    allowed_drop: float | None = None
+    """How far a rate may fall; None to leave the decision to the statistics."""
     allowed_drops: dict[str, float] = {}
     """The allowed drop of single buckets and tags."""
     by: tuple[By, ...] = ()
@@ -56,6 +58,8 @@ class ComparisonRequest(Struct, frozen=True):
     """Whether to compare batches of different configurations."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and baselines."""
+    is_strict: bool = False
+    """Whether any drop beyond the allowed one is a regression, and any case of critical severity."""
 
 
 class ComparisonResult(Struct, frozen=True):
@@ -64,7 +68,7 @@ class ComparisonResult(Struct, frozen=True):
     batch: str
     baseline: str
     """The name of a baseline, or the id of a batch."""
-    allowed_drop: float
+    allowed_drop: float | None
     is_regression: bool
     severity: Grade
     comparisons: list[Comparison]
@@ -74,6 +78,7 @@ class ComparisonResult(Struct, frozen=True):
     is_same_batch: bool = False
     """Whether a batch is compared with itself, or with the baseline that was saved from it."""
     allowed_drops: dict[str, float] = {}
+    is_strict: bool = False
 
     @property
     def is_bad(self) -> bool:
@@ -87,13 +92,14 @@ class _Side(Struct, frozen=True):
     name: str
     batch: Batch
     kind: BatchKind
-    runs: Callable[[], Iterator[BaselineRun]]
+    runs: Callable[[bool], Iterator[BaselineRun]]
+    """Yields its runs; given True, with the ids of format 1."""
 
 
 def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> ComparisonResult:
     """Compare a batch with a baseline, with another batch, or its profiles with one of them."""
     for name, drop in [("", request.allowed_drop), *request.allowed_drops.items()]:
-        if not 0 <= drop <= 1:
+        if drop is not None and not 0 <= drop <= 1:
             group = f" for {quote(name)}" if name else ""
             raise usage_error("bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1{group}, got {drop}")
     now, base = _sides(request, catalog)
@@ -103,7 +109,7 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
     pairs = _pairs(request, now.batch, base.batch)
     if not request.any_config:
         _check_config(now, base, pairs)
-    comparisons = _comparisons(pairs, request, now, base, catalog.buckets)
+    comparisons = _comparisons(pairs, request, now, base, catalog.buckets, warn)
     if not any(item.figures.cases for item in comparisons):
         counts: Counter[str] = sum((Counter(item.counts) for item in comparisons), Counter())
         listed = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no run"
@@ -122,6 +128,7 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
         all(item.is_comparable for item in comparisons),
         base.batch.id == now.batch.id and all(name == base_name for name, base_name in pairs),
         request.allowed_drops,
+        request.is_strict,
     )
 
 
@@ -139,7 +146,12 @@ def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None
 
 
 def _comparisons(
-    pairs: list[tuple[str, str]], request: ComparisonRequest, now: _Side, base: _Side, buckets: tuple[str, ...]
+    pairs: list[tuple[str, str]],
+    request: ComparisonRequest,
+    now: _Side,
+    base: _Side,
+    buckets: tuple[str, ...],
+    warn: Warn,
 ) -> list[Comparison]:
     has_measures = now.kind.has_measures and now.kind is base.kind
     by: tuple[By, ...] = ("bucket", *request.by) if now.kind.by_bucket else request.by
@@ -150,19 +162,34 @@ def _comparisons(
         _is_selection(now.batch),
         buckets,
         earlier_note=now.kind.earlier_note,
+        is_strict=request.is_strict,
     )
     comparers = [Comparer(*pair, rules) for pair in pairs]
-    for profile, result in results_of(base.runs(), has_measures):
+    pass_if = _common_pass_rule(now.batch, base.batch, warn)
+    # A side of format 1 has no other ids.
+    by_number = base.batch.has_numbered_cases or now.batch.has_numbered_cases
+    for profile, result in results_of(base.runs(by_number), has_measures, pass_if):
         for comparer, (_, name) in zip(comparers, pairs, strict=True):
             if name == profile:
                 comparer.add_before(result)
-    for profile, result in results_of(now.runs(), has_measures):
+    for profile, result in results_of(now.runs(by_number), has_measures, pass_if):
         for comparer, (name, _) in zip(comparers, pairs, strict=True):
             if name == profile:
                 comparer.add(result)
     if request.allowed_drops:
         _check_names(request.allowed_drops, {name for comparer in comparers for name in comparer.names})
-    return [comparer.result() for comparer in comparers]
+    return conclude([comparer.result() for comparer in comparers], rules)
+
+
+def _common_pass_rule(now: Batch, base: Batch, warn: Warn) -> float | None:
+    """Return the pass rule of both sides; None where they differ, and cases count by their shares."""
+    rules = [(batch.options.get("repeat") or 1, batch.options.get("pass_if")) for batch in (base, now)]
+    if rules[0] == rules[1]:
+        return rules[0][1]
+    if any(pass_if is not None for _, pass_if in rules):
+        # More repeats meet the same rule more or less often, though nothing changed.
+        warn("the pass rules or repeats of the two sides differ, so cases are compared by the share that passed")
+    return None
 
 
 def _check_names(drops: dict[str, float], names: set[str]) -> None:
@@ -193,7 +220,7 @@ def _sides(request: ComparisonRequest, catalog: Catalog) -> tuple[_Side, _Side]:
     kind = _kind(batch, catalog)
     base = _base_side(request.baseline, request.home, catalog) if request.baseline else None
     changes = document_changes(base.batch, batch) if base else None
-    now = _Side(batch.id, batch, kind, lambda: runs_of(path, FailureReasons(kind, changes)))
+    now = _Side(batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number))
     return now, base or now
 
 
@@ -202,22 +229,22 @@ def _kind(batch: Batch, catalog: Catalog) -> BatchKind:
 
 
 def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
-    """Find what `--baseline` names: a baseline, the file of one, or a batch."""
+    """Find what `--against` names: a baseline, the file of one, or a batch."""
     folder = home / BASELINES
     file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
     if os.path.isfile(file):
         head = read_baseline(file)
-        return _Side(head.name, head.batch, _kind(head.batch, catalog), lambda: baseline_runs(file))
+        return _Side(head.name, head.batch, _kind(head.batch, catalog), partial(runs_of_baseline, file))
     try:
         path = find(name, home / FOLDER)
         batch = manifest(path)
-        return _Side(batch.id, batch, _kind(batch, catalog), lambda: runs_of(path))
+        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None))
     except EvalloomError as error:
         if error.code != "no_batch":
             raise
     names = [head.name for _, head in baselines(folder)] + [batch.id for _, batch in batches(home / FOLDER)]
     hint = did_you_mean(name, names) or ". 'evalloom baseline list' and 'evalloom batches list' show what there is"
-    raise usage_error("no_baseline", f"--baseline: there is no baseline or batch {quote(name)}{hint}")
+    raise usage_error("no_baseline", f"--against: there is no baseline or batch {quote(name)}{hint}")
 
 
 def _pairs(request: ComparisonRequest, now: Batch, base: Batch) -> list[tuple[str, str]]:
@@ -289,7 +316,7 @@ def _why_no_pair(request: ComparisonRequest, now: Batch, base: Batch) -> str:
     if not request.baseline:
         return (
             f"{now.id} has one profile, so there is nothing to compare it with. Name a baseline or another batch: "
-            "--baseline NAME ('evalloom baseline save NAME' saves one)"
+            "--against NAME ('evalloom baseline save NAME' saves one)"
         )
     sides = [", ".join(profile.name for profile in _profiles(batch)) for batch in (now, base)]
     return (

@@ -7,18 +7,21 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from msgspec import structs
+
 from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges
 from evalloom.analysis.compare_measures import Measures
-from evalloom.batchlog import BaselineRun
+from evalloom.analysis.repeats import meets
+from evalloom.analysis.tally import COUNTED
+from evalloom.batchlog import BaselineRun, baseline_runs
 from evalloom.batchlog.baseline import MOST
 from evalloom.core.digest import digest_value
-from evalloom.core.model import Run, Scored, Status
+from evalloom.core.model import Record, Run, Scored, Status
 from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 
 _DIGEST_BYTES = 8
-_COUNTED: tuple[Status, ...] = ("passed", "failed", "error")
 
 
 class FailureReasons:
@@ -41,19 +44,50 @@ class FailureReasons:
         return reason, self._changed_sources.notes(self._kind.expected_documents(run))
 
 
-def runs_of(path: Path, reasons: FailureReasons | None = None) -> Iterator[BaselineRun]:
-    """Yield every run of a batch, by profile, case and repeat."""
+def runs_of(path: Path, reasons: FailureReasons | None = None, by_number: bool = False) -> Iterator[BaselineRun]:
+    """Yield every run of a batch, by profile, case and repeat; `by_number` gives cases their ids of format 1."""
     occurrences: Counter[str] = Counter()
     profile, case = "", (-1, "")
     for run, scored in stored_runs(path):
         if run.profile != profile:
             occurrences.clear()
             profile, case = run.profile, (-1, "")
+        if by_number and run.position:
+            run = _with_old_id(run)
         # The same id at another position of the dataset is another case.
         if (run.number, run.case_id) != case:
             case = (run.number, run.case_id)
             occurrences[run.case_id] += 1
         yield _baseline_run(run, scored, occurrences[run.case_id], reasons)
+
+
+def _with_old_id(run: Run) -> Run:
+    id = str(run.position)
+    # The record of a case from Python is the case itself, with its id.
+    raw = run.raw if run.dialect else {**run.raw, "id": id}
+    return structs.replace(run, case_id=id, raw=raw, position=0, is_unnamed=False)
+
+
+def runs_of_baseline(file: Path, by_number: bool = False) -> Iterator[BaselineRun]:
+    """Yield every run of a baseline, as `runs_of` does those of a batch."""
+    return _with_old_ids(baseline_runs(file)) if by_number else baseline_runs(file)
+
+
+def _with_old_ids(runs: Iterator[BaselineRun]) -> Iterator[BaselineRun]:
+    occurrences: Counter[tuple[str, str]] = Counter()
+    for (profile, id, _), repeats in groupby(runs, _case_of):
+        first, *others = repeats
+        changes: Record = {}
+        if first.position:
+            # The digest has the id of now in it, so it cannot tell whether the case was edited.
+            id, changes = str(first.position), {"position": 0, "is_unnamed": False, "digest": ""}
+        occurrences[profile, id] += 1
+        for run in (first, *others):
+            yield structs.replace(run, case_id=id, occurrence=occurrences[profile, id], **changes)
+
+
+def _case_of(run: BaselineRun) -> tuple[str, str, int]:
+    return run.profile, run.case_id, run.occurrence
 
 
 def _baseline_run(run: Run, scored: Scored, occurrence: int, reasons: FailureReasons | None) -> BaselineRun:
@@ -72,6 +106,8 @@ def _baseline_run(run: Run, scored: Scored, occurrence: int, reasons: FailureRea
         min(max(run.usage.tokens, 0), MOST),
         _bounded(run.usage.cost, 0) or None,
         digest_value([run.case_id, run.raw], _DIGEST_BYTES),
+        run.position,
+        run.is_unnamed,
         reason,
         notes,
     )
@@ -82,24 +118,28 @@ def _bounded(value: float | None, low: float) -> float | None:
     return None if value is None else min(max(value, low), MOST)
 
 
-def results_of(runs: Iterator[BaselineRun], has_measures: bool) -> Iterator[tuple[str, CaseResult]]:
-    """Yield the profile and the result of each case, over all its repeats."""
-    for (profile, _, _), repeats in groupby(runs, lambda run: (run.profile, run.case_id, run.occurrence)):
-        yield profile, _result(list(repeats), has_measures)
+def results_of(
+    runs: Iterator[BaselineRun], has_measures: bool, pass_if: float | None = None
+) -> Iterator[tuple[str, CaseResult]]:
+    """Yield the profile and the result of each case, over all its repeats; with `pass_if`, by that pass rule."""
+    for (profile, _, _), repeats in groupby(runs, _case_of):
+        yield profile, _result(list(repeats), has_measures, pass_if)
 
 
-def _result(runs: list[BaselineRun], has_measures: bool) -> CaseResult:
+def _result(runs: list[BaselineRun], has_measures: bool, pass_if: float | None) -> CaseResult:
     first = runs[0]
-    counted = [run.status for run in runs if run.status in _COUNTED]
+    counted = [run.status for run in runs if run.status in COUNTED]
     passed = counted.count("passed")
+    has_passed = passed == len(counted) if pass_if is None else meets((passed, len(counted)), pass_if)
+    share = passed / len(counted) if counted and pass_if is None else float(has_passed)
     scores = [run.score for run in runs if run.score is not None]
     latencies = [run.latency_s for run in runs if run.latency_s is not None]
     unpassed = next((run for run in runs if run.status != "passed"), first)
     return CaseResult(
         first.case_id,
         first.occurrence,
-        _status([run.status for run in runs], counted, passed),
-        passed / len(counted) if counted else None,
+        _status([run.status for run in runs], counted, has_passed),
+        share if counted else None,
         _mean(scores) if scores else None,
         first.tags,
         first.digest,
@@ -109,6 +149,10 @@ def _result(runs: list[BaselineRun], has_measures: bool) -> CaseResult:
         unpassed.reason,
         unpassed.notes,
         _measures(runs) if has_measures else (),
+        passed,
+        len(counted),
+        first.position,
+        first.is_unnamed,
     )
 
 
@@ -127,10 +171,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _status(statuses: list[Status], counted: list[Status], passed: int) -> Status:
-    """Return the status of a case: passed if all repeats passed, error if none passed and one met an error."""
+def _status(statuses: list[Status], counted: list[Status], has_passed: bool) -> Status:
+    """Return the status of a case that did or did not pass: error if no repeat passed and one met an error."""
     if not counted:
         return "blocked" if "blocked" in statuses else statuses[0]
-    if passed == len(counted):
+    if has_passed:
         return "passed"
-    return "error" if not passed and "error" in counted else "failed"
+    return "error" if "passed" not in counted and "error" in counted else "failed"

@@ -13,6 +13,7 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Finding, Origin, Record
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.identity import Namer
 from evalloom.files.rows import Problem, Row
 
 _LISTED = 1000
@@ -53,7 +54,7 @@ def convert(dataset: Dataset, to: Dialect, stream: IO[bytes], as_array: bool) ->
 
 
 def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[Record]:
-    rules = Rules()
+    rules, namer = Rules(), dataset.namer()
     for item in dataset:
         if isinstance(item, Problem):
             origin = Origin(item.file or dataset.source.name, *item.place)
@@ -67,10 +68,10 @@ def _records(dataset: Dataset, to: Dialect, conversion: Conversion) -> Iterator[
         else:
             remarks = dataset.dialect.findings(item.value, rules)
             conversion.faulty += any(remark.severity == "error" for remark in remarks)
-            yield from _converted(dataset, item, to, conversion)
+            yield from _converted(dataset, item, to, namer, conversion)
 
 
-def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) -> Iterator[Record]:
+def _converted(dataset: Dataset, row: Row, to: Dialect, namer: Namer, conversion: Conversion) -> Iterator[Record]:
     """A record as it is within its own format; in another, one for each case that it stands for."""
     formats, lists = dataset.formats, dataset.check_lists
     has_list = formats.check_list(dataset.dialect, row.value, lists) is not None
@@ -78,6 +79,9 @@ def _converted(dataset: Dataset, row: Row, to: Dialect, conversion: Conversion) 
         yield to.canonical(row.value)
         return
     for record in dataset.dialect.multiplied(row.value):
-        written = to.write(dataset.case(record, dataset.origin(row)), conversion.written + 1)
+        case = dataset.case(record, dataset.origin(row))
+        named = namer.name(case)
+        # The number of a row is no id to keep: the other format numbers cases in its own way.
+        written = to.write(named.case if named.position else case, conversion.written + 1)
         conversion.lost.update(written.lost)
         yield written.record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from evalloom.batchlog import manifest
 from evalloom.core.model import Request, Response, Usage
 from evalloom.engine.evaluate import refuse_invalid
 from evalloom.engine.loop import run_loop
@@ -45,7 +46,7 @@ def dry_run(plan: Plan, resume: Resume) -> DryRun:
 
 async def _dry_run(plan: Plan, resume: Resume) -> DryRun:
     path, done = batch_to_resume(plan, resume)
-    jobs = plan.jobs(done)
+    jobs = plan.jobs(done, by_number=path is not None and manifest(path).has_numbered_cases)
     # Rendering a prompt has no side effects; calling another target may have.
     can_estimate = plan.target.kind == "prompt"
     meters = {profile.name: _Meter(plan, profile.run) for profile in plan.profiles if can_estimate}
@@ -96,9 +97,7 @@ class _Meter:
 
     def cost(self) -> tuple[float, float] | None:
         """Return the lowest and the highest cost; None when the price is unknown."""
-        if self._llm.protocol in OFFLINE:
-            return 0.0, 0.0
         if self._price is None:
-            return None
+            return (0.0, 0.0) if self._llm.protocol in OFFLINE else None
         low = self.sent * self._price.input / 1_000_000
         return low, low + self.answered * self._price.output / 1_000_000

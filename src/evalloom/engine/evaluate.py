@@ -66,7 +66,8 @@ def evaluate(
         is_selection = plan.options.tags or plan.options.filter or plan.options.limit == 0
         why = "--tags, --filter and --limit leave none" if is_selection else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
-    live.total = cases * len(plan.profiles) * plan.options.repeat
+    live.total = cases * len(plan.profiles) * plan.options.repeats
+    live.tally.pass_if = plan.options.pass_if
     live.tally.order = [profile.name for profile in plan.profiles]
     return run_loop(_evaluate(plan, live, resume, warn))
 
@@ -81,6 +82,11 @@ def warnings(plan: Plan) -> Iterator[str]:
             others = checked.counts[code, "warning"] - 1
             more = f" (and {others:,} more of these: 'evalloom validate' shows them)" if others else ""
             yield f"{finding.origin}: {finding.message}{more} [{code}]"
+    for source, names in plan.names.items():
+        if equal := names.equal_cases:
+            cases = "1 case equals" if equal == 1 else f"{equal:,} cases equal"
+            message = f"{cases} an earlier one in inputs, description and checks, so only their order tells them apart"
+            yield f"{source.name}: {message}. Give each an id [equal_cases]"
     yield from plan.target.warnings
     if first is None or plan.target.kind != "prompt" or first.error:
         return
@@ -149,7 +155,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         checkers = services(plan.settings, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
-            queue = DependencyQueue(plan.jobs(previous.done), needs, live.slots.wake.set)
+            queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
             try:
                 await _recount(plan, log, previous, scorer, queue, warn)

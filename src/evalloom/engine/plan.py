@@ -15,12 +15,13 @@ from msgspec import Struct
 import evalloom
 from evalloom.batchlog import new_id
 from evalloom.core.clock import utc_now
-from evalloom.core.digest import digest_file, digest_value
+from evalloom.core.digest import digest_file, digest_value, qualified_name
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Check, Profile, Record
 from evalloom.data.checks import FIELD, CheckLists
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
+from evalloom.data.identity import FileNames
 from evalloom.data.mapping import Mapping
 from evalloom.engine.cases import select_cases, with_checks
 from evalloom.engine.results import OWN_OUTCOME
@@ -85,9 +86,12 @@ class Plan(Struct, frozen=True, dict=True):
 
     def datasets(self) -> Iterator[Dataset]:
         for source in self.sources:
-            yield Dataset(
-                source, self.catalog.formats, self.reading.dialect, self.reading.mapping, declared=self._declared
+            reading, names = self.reading, self.names.get(source)
+            dataset = Dataset(
+                source, self.catalog.formats, reading.dialect, reading.mapping, names=names, declared=self._declared
             )
+            self.names[source] = dataset.names
+            yield dataset
 
     @property
     def _declared(self) -> frozenset[str]:
@@ -103,9 +107,14 @@ class Plan(Struct, frozen=True, dict=True):
         """Which records may have a list of checks."""
         return "never" if FIELD in self._declared else "mapped" if self.reading.mapping.names else "plain"
 
-    def cases(self) -> Iterator[SelectedCase]:
-        """Yield the selected cases in order."""
-        return select_cases(self)
+    @cached_property
+    def names(self) -> dict[Source, FileNames]:
+        """The names in each dataset, kept because a plan reads its datasets several times."""
+        return {}
+
+    def cases(self, by_number: bool = False) -> Iterator[SelectedCase]:
+        """Yield the selected cases in order; `by_number` gives them the ids of batches of format 1."""
+        return select_cases(self, by_number)
 
     @cached_property
     def survey(self) -> Survey:
@@ -135,10 +144,17 @@ class Plan(Struct, frozen=True, dict=True):
     def keys(self) -> Keys:
         return Keys(self.target.digest, self.profile_digests(), self.catalog.formats.beside_inputs)
 
-    def jobs(self, done: Collection[str] = ()) -> Jobs:
-        """Return the jobs of all requested runs that are not done."""
-        repeats = self.options.repeat
-        return Jobs(self.cases(), self.profiles, repeats, self.keys(), done, self.only, self._conditions())
+    def jobs(self, done: Collection[str] = (), by_number: bool = False) -> Jobs:
+        """Return the jobs of all requested runs that are not done; `by_number` as for `cases`."""
+        return Jobs(
+            self.cases(by_number),
+            self.profiles,
+            self.options.repeats,
+            self.keys(),
+            done,
+            self.only,
+            self._conditions(),
+        )
 
     def _conditions(self) -> Conditions:
         """Return the environment that conditions may use, without variables whose name or value is secret."""
@@ -165,7 +181,7 @@ class Plan(Struct, frozen=True, dict=True):
             target=self.target.name,
             target_digest=self.target.digest,
             profiles=list(self.profiles),
-            models={name: llm_of(self.settings, name).model for name in self.llm_names()},
+            models={name: llm_of(self.settings, name).model for name in filter(None, [*self.llm_names(), self.judge])},
             params={
                 profile.name: {**llm_of(self.settings, profile.run).params, **profile.params}
                 for profile in self.profiles
@@ -174,6 +190,7 @@ class Plan(Struct, frozen=True, dict=True):
             config=self.metadata.config,
             documents=self.metadata.documents,
             options={**msgspec.to_builtins(self.options), **self.metadata.options, **self._facts_about_target()},
+            judge=self.judge,
         )
 
     def _facts_about_target(self) -> Record:
@@ -211,11 +228,6 @@ class Plan(Struct, frozen=True, dict=True):
 def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:
     """Return a digest of how runs are scored: verdicts with another digest are out of date."""
     return digest_value([msgspec.to_builtins(checks, enc_hook=qualified_name), *more])[:8]
-
-
-def qualified_name(value: object) -> str:
-    """Name a function in a digest: its repr holds its address, which differs in each process."""
-    return str(getattr(value, "__qualname__", None) or repr(value))
 
 
 def spooled(source: Source) -> Source:

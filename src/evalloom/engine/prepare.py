@@ -19,6 +19,7 @@ from evalloom.llms import OFFLINE
 from evalloom.settings import (
     FILE_NAME,
     LlmSettings,
+    Repeat,
     RunSettings,
     Settings,
     environment,
@@ -62,7 +63,7 @@ def prepare(request: RunRequest, catalog: Catalog) -> Plan:
 
 
 def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
-    options = msgspec.structs.replace(settings.run, **request.options)
+    options = msgspec.structs.replace(settings.run.resolved(), **_run_options(request.options))
     _check_options(options, settings)
     target = _target(request, settings, options, catalog)
     profiles = _with_variants(_profiles(settings, options, target), options.variants, target)
@@ -93,6 +94,17 @@ def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
     )
 
 
+def _run_options(options: Record) -> Record:
+    """Replace `repeat: {n: 5, pass: 0.8}`, which Python code may pass, by its two options."""
+    if not isinstance(options.get("repeat"), dict):
+        return options
+    try:
+        repeat = msgspec.convert(options["repeat"], Repeat)
+    except msgspec.ValidationError as error:
+        raise usage_error("bad_option", f"repeat: expected a number or {{'n': 5, 'pass': 0.8}}: {error}") from None
+    return {"pass_if": repeat.pass_if, **options, "repeat": repeat.n}
+
+
 def _reading(reading: Reading, target: BuiltTarget) -> Reading:
     """Check datasets against the contract that the target declares, or against its steps."""
     if target.shape is not None:
@@ -116,7 +128,7 @@ _LEAST = {"concurrency": 1, "repeat": 1, "limit": 0, "max_cost": 0, "max_tokens"
 
 def _check_options(options: RunSettings, settings: Settings) -> None:
     for name, least in _LEAST.items():
-        value = getattr(options, name)
+        value = options.repeats if name == "repeat" else getattr(options, name)
         # Not `value < least`: NaN is below nothing.
         if value is not None and not value >= least:
             raise usage_error("bad_option", f"--{name.replace('_', '-')}: expected {least} or more, got {value:g}")
@@ -124,6 +136,8 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
         raise usage_error("bad_option", f"--timeout: expected a number of seconds above 0, got {options.timeout_s:g}")
     if options.fail_under is not None and not 0 <= options.fail_under <= 1:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
+    if options.pass_if is not None and not 0 < options.pass_if <= 1:
+        raise usage_error("bad_option", f"--pass-if: expected a share above 0, up to 1, got {options.pass_if:g}")
     if options.filter:
         compile_filter(options.filter)
     if settings.gates:

@@ -48,6 +48,8 @@ class RescoreRequest(Struct, frozen=True):
     concurrency: int = 16
     allow_code: bool = False
     use_cache: bool = True
+    pass_if: float | None = None
+    """The share of its repeats that must pass for a case to pass; None for the rule of the batch."""
     allow_unscored: bool = False
 
 
@@ -66,7 +68,9 @@ async def _rescore(
     request: RescoreRequest, catalog: Catalog, settings: Settings, judge: str, warn: Callable[[str], None]
 ) -> Results:
     path = find(request.batch)
-    config, lists = manifest(path).config, manifest(path).options.get(CHECK_LISTS, "plain")
+    earlier = manifest(path)
+    config, lists = earlier.config, earlier.options.get(CHECK_LISTS, "plain")
+    pass_if = earlier.options.get("pass_if") if request.pass_if is None else request.pass_if
     matchers = catalog.matchers
     own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
     extra = own + further
@@ -79,7 +83,7 @@ async def _rescore(
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
-    tally = Tally()
+    tally = Tally(pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
@@ -99,10 +103,16 @@ async def _rescore(
             await llms.close()
         batch = manifest(path)
         summary = tally.summary(batch.id, path.as_posix())
-        log.finish(msgspec.structs.replace(batch, scored_at=utc_now(), summary=msgspec.to_builtins(summary)))
-    options = msgspec.structs.replace(
-        settings.run, allow_unscored=request.allow_unscored or settings.run.allow_unscored
-    )
+        facts = {
+            "scored_at": utc_now(),
+            "judge": judge,
+            "models": {**batch.models, **({judge: llm_of(settings, judge).model} if judge else {})},
+            "options": batch.options if pass_if is None else {**batch.options, "pass_if": pass_if},
+            "summary": msgspec.to_builtins(summary),
+        }
+        log.finish(msgspec.structs.replace(batch, **facts))
+    is_allowed = request.allow_unscored or settings.run.allow_unscored
+    options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
     return Results(path, summary, tally, settings.gates, accepted=accepted_by(options, batch.options))
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
+from evalloom.analysis.repeats import Count, meets
+from evalloom.analysis.tally import COUNTED, NOTHING_EXPECTED, Summary, Tally
 from evalloom.batchlog import in_order, manifest
 from evalloom.core.model import Record, Run, Scored, Status
 from evalloom.core.text import pluralize
@@ -39,6 +41,9 @@ class Problem(Struct, frozen=True):
     message: str
 
 
+_WORST_FIRST: tuple[Status, ...] = ("error", "failed", "unscored", "blocked", "skipped", "passed")
+
+
 class Results:
     """The results of one batch; iterating yields its runs with their verdicts, in the order of the cases."""
 
@@ -67,8 +72,19 @@ class Results:
         return stored_runs(self.path)
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Return up to ten failures and errors, the worst first."""
-        return self._tally.worst()
+        """Return up to ten failures and errors, the worst first; of each case only the worst repeat."""
+        if self._tally.pass_if is None:
+            return self._tally.worst()
+        # Which cases fail is known only now that all repeats have run.
+        failing = Tally()
+        for run, scored in self:
+            if not meets(self._tally.count_of(run), self._tally.pass_if):
+                failing.add(run, scored)
+        return failing.worst()
+
+    def count_of(self, run: Run) -> Count:
+        """Return how many repeats of a run's case passed under its profile, of how many that count."""
+        return self._tally.count_of(run)
 
     def not_scored(self) -> dict[tuple[Status, str], int]:
         """Return why runs were skipped, blocked or not scored, with counts, the most frequent reason first."""
@@ -105,9 +121,8 @@ class Results:
     @property
     def passed(self) -> bool:
         """Whether the batch is complete, no case and no gate failed, and nothing that is expected is unscored."""
-        failures = self.summary.failed + self.summary.error
         is_open = self.stopped or self.problem is not None
-        return not failures and not is_open and all(gate.holds for gate in self.gates)
+        return not self.summary.failing and not is_open and all(gate.holds for gate in self.gates)
 
     def __repr__(self) -> str:
         summary = self.summary
@@ -151,3 +166,15 @@ def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
     for run, scored in in_order(path, profiles):
         has_no_output = run.error or run.skipped or run.blocked
         yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+
+
+def cases_of(runs: Iterable[tuple[Run, Scored]]) -> Iterator[list[tuple[Run, Scored]]]:
+    """Group the runs of a batch by case: its repeats under one profile, the worst first."""
+    for _, repeats in groupby(runs, lambda item: (item[0].profile, item[0].number, item[0].case_id)):
+        yield sorted(repeats, key=lambda item: _WORST_FIRST.index(item[1].status))
+
+
+def count_of(repeats: Iterable[tuple[Run, Scored]]) -> Count:
+    """Return how many repeats of a case passed, of how many that count."""
+    statuses = [scored.status for _, scored in repeats]
+    return statuses.count("passed"), sum(status in COUNTED for status in statuses)

@@ -14,8 +14,9 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
 from evalloom.data.checks import CheckLists
 from evalloom.data.formats import Formats
+from evalloom.engine.cases import all_cases
 from evalloom.engine.plan import Plan
-from evalloom.engine.run import Job
+from evalloom.engine.run import Job, Jobs
 
 _NOT_ALLOWED = "code_not_allowed"
 """The error of a run that needs --allow-code."""
@@ -40,6 +41,10 @@ class PreviousRuns(Struct, frozen=True):
     """The digest of how runs are scored now: verdicts with another one are out of date."""
     selected: Collection[str] | None = None
     """The keys of the runs to do, when only some cases are selected; the other runs of the batch stay."""
+    by_number: bool = False
+    """Whether this batch is of format 1, which knows a case without an id by its number."""
+    old_keys: dict[tuple[int, str, int], str] = {}
+    """The keys of reusable runs in a batch of format 1, by the number of the case, profile and repeat."""
 
     def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
         """Yield the runs of this batch that are not run again, with verdicts that are up to date."""
@@ -54,12 +59,22 @@ class PreviousRuns(Struct, frozen=True):
             return run
 
         async def reuse_or_run(job: Job) -> Run:
-            earlier = None if job.skipped or job.blocked else reusable.get(job.key)
+            key = self.old_keys.get((job.number, job.profile.name, job.repeat), job.key)
+            earlier = None if job.skipped or job.blocked else reusable.get(key)
             if earlier is None:
                 return await run(job)
             case = job.case
             return msgspec.structs.replace(
-                earlier, number=job.number, tags=case.tags, origin=case.origin, raw=case.raw, dialect=job.dialect
+                earlier,
+                key=job.key,
+                case_id=case.id,
+                number=job.number,
+                tags=case.tags,
+                origin=case.origin,
+                raw=case.raw,
+                dialect=job.dialect,
+                position=job.position,
+                is_unnamed=job.is_unnamed,
             )
 
         return reuse_or_run
@@ -79,21 +94,33 @@ def open_log(
     batch = plan.batch()
     path = _find_batch(batch, resume, plan.home / FOLDER)
     if path is not None and (stored := manifest(path)).identity == batch.identity:
-        log = Log(path, msgspec.structs.replace(stored, options=batch.options, finished_at=""), secrets)
+        facts = {"options": batch.options, "judge": batch.judge, "models": batch.models}
+        log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_error(plan))
         options = plan.options
         is_selection = options.tags or options.filter or options.limit is not None
-        selected = {job.key for job in plan.jobs(done)} if is_selection else None
-        previous = PreviousRuns(path, done, has_runs=True, scoring=plan.scoring(), selected=selected)
+        by_number = stored.has_numbered_cases
+        selected = {job.key for job in plan.jobs(done, by_number)} if is_selection else None
+        previous = PreviousRuns(
+            path, done, has_runs=True, scoring=plan.scoring(), selected=selected, by_number=by_number
+        )
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
         reusable = RunIndex(path, not resume.retry_errors, _retried_error(plan)) if path is not None else None
-        previous = PreviousRuns(log.path, reusable=reusable)
+        is_old = path is not None and manifest(path).has_numbered_cases
+        previous = PreviousRuns(log.path, reusable=reusable, old_keys=_old_keys(plan) if is_old else {})
     warn_of_damage(log.damage, log.path, warn)
     try:
         yield log, previous
     finally:
         log.close()
+
+
+def _old_keys(plan: Plan) -> dict[tuple[int, str, int], str]:
+    """Return the keys that the runs of a plan have in a batch of format 1."""
+    # Over all cases: a filter on ids means those of now.
+    jobs = Jobs(all_cases(plan, by_number=True), plan.profiles, plan.options.repeats, plan.keys())
+    return {(job.number, job.profile.name, job.repeat): job.key for job in jobs}
 
 
 def _retried_error(plan: Plan) -> str:
@@ -140,7 +167,8 @@ def _why_no_batch(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
 
 def case_of(run: Run, formats: Formats, lists: CheckLists = "plain") -> Case:
     """Rebuild the case of a run from the record that the run carries; `lists` is an option of its batch."""
-    if not run.dialect:
-        return msgspec.convert(run.raw, Case)
-    case = formats.case(formats.by_name(run.dialect), run.raw, run.origin, lists)
+    if run.dialect:
+        case = formats.case(formats.by_name(run.dialect), run.raw, run.origin, lists)
+    else:
+        case = msgspec.convert(run.raw, Case)
     return msgspec.structs.replace(case, id=run.case_id)

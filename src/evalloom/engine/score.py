@@ -14,8 +14,9 @@ from msgspec import Struct
 
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
 from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
-from evalloom.matchers.base import number_of, show
+from evalloom.matchers.base import number_of
 from evalloom.matchers.blame import blamed, broken_step, steps_in
+from evalloom.matchers.negation import negate
 from evalloom.matchers.where import Missing, find
 
 _SET = ("set_id", "set_threshold", "set_weight", "set_metric")
@@ -98,15 +99,16 @@ def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResul
         return CheckResult(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
-    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage))
-    return grade if grade is None else _apply_negation(check, grade)
+    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace))
+    return grade if grade is None else negate(check, value, grade)
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
     assert matcher is not None and matcher.ask is not None
-    context = MatchContext(_checked_value(check.where, run), run.output, case, run.latency_s, run.usage)
-    return _apply_negation(check, await matcher.ask(check, context, services))
+    value = _checked_value(check.where, run)
+    context = MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace)
+    return negate(check, value, await matcher.ask(check, context, services))
 
 
 def _checked_value(where: str, run: Run) -> Any:
@@ -118,28 +120,6 @@ def _checked_value(where: str, run: Run) -> Any:
             if step in run.output.steps and (rest == key or rest.startswith((f"{key}.", f"{key}["))):
                 return find(f"steps.{step}{rest[len(key) :]}", run.output)
     return value
-
-
-def _apply_negation(check: Check, grade: CheckResult) -> CheckResult:
-    """Negate the result if the check is negated."""
-    if check.options.get("negate") is not True:
-        return grade
-    return negated(grade, f"{check.kind} {show(check.expected)}")
-
-
-def negated(grade: CheckResult, what: str = "the check") -> CheckResult:
-    """Return the opposite result; an unscored one stays unscored."""
-    if grade.passed is None:
-        return grade
-    reason = f"negated: {grade.reason}" if grade.reason else f"negated: {what} holds" if grade.passed else ""
-    return CheckResult(
-        not grade.passed,
-        # A score with its own scale stays as the judge gave it; only its share is inverted.
-        grade.score if grade.score is None or grade.share is not None else 1 - grade.score,
-        reason,
-        share=None if grade.share is None else 1 - grade.share,
-        usage=grade.usage,
-    )
 
 
 def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:

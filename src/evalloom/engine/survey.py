@@ -8,13 +8,13 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from evalloom.core.digest import digest_value
+from evalloom.core.digest import digest_value, qualified_name
 from evalloom.core.errors import usage_error
 from evalloom.core.model import DatasetFacts
 from evalloom.data.dataset import Dataset
-from evalloom.engine.cases import Rows, case_filter, dataset_cases, python_cases
+from evalloom.engine.cases import Rows, case_filter, dataset_cases, is_unnamed, python_cases
 from evalloom.engine.lint import LintOptions, forget_files, lint_dataset, report_of
-from evalloom.engine.plan import Plan, file_digest, qualified_name
+from evalloom.engine.plan import Plan, file_digest
 from evalloom.engine.run import Needs, SelectedCase
 from evalloom.engine.run.needs import NeedsCollector
 from evalloom.files.rows import Refused
@@ -76,7 +76,14 @@ def _facts(plan: Plan, datasets: list[Dataset]) -> list[DatasetFacts]:
         for data in datasets
     ]
     if plan.python_cases:
-        cases = msgspec.to_builtins(plan.python_cases, enc_hook=qualified_name)
+        # By number, as in format 1: only an equal digest lets a batch be resumed.
+        numbered = [
+            msgspec.structs.replace(case, id=str(number), raw={**case.raw, "id": str(number)})
+            if is_unnamed(case)
+            else case
+            for number, case in enumerate(plan.python_cases, 1)
+        ]
+        cases = msgspec.to_builtins(numbered, enc_hook=qualified_name)
         facts.append(DatasetFacts("<python>", "", digest_value(cases)))
     return facts
 

@@ -19,7 +19,8 @@ from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, 
 _SPACE = b" \t\r\n"
 _SPACES = lazy_pattern(rb"[ \t\r\n]*")
 _BLANKS = lazy_pattern(rb"[ \t\r]*")
-_TOKEN = lazy_pattern(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n')
+_TOKEN = lazy_pattern(rb'"[^"\\\n]*(?:\\[^\n][^"\\\n]*)*("|\n)?|[\[{]|[\]}]|\n[ \t\r]*(//[^\n]*)?')
+_COMMENT_LINES = lazy_pattern(rb"\n[ \t\r]*//[^\n]*")
 _SCALAR_END = lazy_pattern(rb"[,\]\n]")
 _LINES_TRIED = 64
 """The number of lines inside one value that are tested for being the start of the next record."""
@@ -48,6 +49,8 @@ class JsonReader:
         self._break = 0
         self._breaks_at_line = False
         self._is_too_long = False
+        self._has_comments = False
+        """Whether the value at the cursor has `//` lines inside."""
         self.open_ended = False
         """Whether the text ends inside a value, so that more text could complete it."""
 
@@ -200,7 +203,7 @@ class JsonReader:
             if end < 0:
                 yield from self._broken_value(place)
                 return
-            text = self._data[self._at : end]
+            text = self._text_to(end)
             self._advance(end)
             head = self._skip_blanks()
             if head not in (b"{", b"[", b"\n", b""):
@@ -229,6 +232,7 @@ class JsonReader:
         depth = 0
         scanned = 0
         indent = self._indent()
+        self._has_comments = False
         record_lines: list[int] = []
         foreign_line = 0
         while True:
@@ -253,7 +257,10 @@ class JsonReader:
                 depth -= 1
                 if depth == 0:
                     return token.end()
-            elif symbol == b"\n":
+            elif token.group(2):
+                self._has_comments = True
+            elif symbol[:1] == b"\n":
+                scanned = token.start() + 1 - self._at
                 if len(record_lines) < _LINES_TRIED and (opened := self._opens_record(scanned, indent, depth)):
                     record_lines.append(scanned)
                     if not self._is_open_value(opened):
@@ -269,6 +276,11 @@ class JsonReader:
         if self._breaks_at_line:
             self._break = foreign_line
         return -1
+
+    def _text_to(self, end: int) -> bytes:
+        """Return the text of the value from the cursor to `end`; its `//` lines are left blank, so that places hold."""
+        text = self._data[self._at : end]
+        return _COMMENT_LINES.sub(b"\n", text) if self._has_comments else text
 
     def _opens_record(self, offset: int, indent: int, depth: int) -> int:
         """Return the offset after the `{` that begins the line, indented by at most `indent`; 0 if there is none."""
@@ -301,7 +313,7 @@ class JsonReader:
     def _is_open_value(self, length: int) -> bool:
         """Whether the text up to here can begin a JSON value."""
         try:
-            Scan(self._data[self._at : self._at + length].decode())
+            Scan(self._text_to(self._at + length).decode())
         except UnicodeDecodeError:
             return False
         except JsonError as error:
@@ -314,7 +326,7 @@ class JsonReader:
         if self._is_too_long:
             yield self._too_long("record")
         else:
-            yield from diagnose(self._data[self._at : self._at + self._break].rstrip(_SPACE), place)
+            yield from diagnose(self._text_to(self._at + self._break).rstrip(_SPACE), place)
         self._advance(self._at + self._break)
         if self._at != self._line_start:
             self._skip_line()
@@ -373,7 +385,7 @@ class JsonReader:
         if end < 0:
             yield from self._broken_value(place)
             return False
-        text = self._data[self._at : end].rstrip(_SPACE)
+        text = self._text_to(end).rstrip(_SPACE)
         if len(text) > MAX_RECORD_BYTES:
             yield self._too_long("record")
             self._skip_line()

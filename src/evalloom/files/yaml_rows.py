@@ -179,7 +179,7 @@ class _Builder:
                 self._value(event, (*path, "?"))
             key = str(getattr(event, "value", ""))
             value = self._value(next(self._events), (*path, key))
-            if key == "<<" and event.implicit[0]:
+            if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
                 parts = value if isinstance(value, list) else [value]
                 if not all(isinstance(part, dict) for part in parts):
                     self._refuse("'<<' merges objects, got something else", key_place)

@@ -351,6 +351,7 @@ DIALECT = Dialect(
     are_clean=are_clean,
     to_case=to_case,
     identity=identity,
+    has_row_numbers=True,
     write=write,
     canonical=canonical,
     schema=schema,

@@ -43,9 +43,13 @@ _BRACKET = lazy_pattern(r"[{}\[\]]")
 # A brace or bracket in prose is seldom followed by a quote.
 _JSON_BEGINS = lazy_pattern(r'\{\s*"|\[\s*[\[{"]')
 _LONG_NUMBER = lazy_pattern(r"\d{19}|[eE]\+?\d{3}")
+_REASONING_TAG = lazy_pattern(r"[<◁](?P<end>/?)(?:seed:)?think(?:ing)?[>▷]", re.IGNORECASE)
+_REASONING_BEGINS = lazy_pattern(r"\s*[<◁](?:seed:)?think(?:ing)?[>▷]", re.IGNORECASE)
 # A text of nothing but brackets takes time that grows with its square, so the number of places is limited.
 _MAX_PLACES = 200
 _MAX_REPAIRED_PLACES = 50
+
+_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 class AnswerError(Exception):
@@ -64,15 +68,66 @@ class ParsedAnswer(Struct, frozen=True):
 
 def strip_reasoning(text: str) -> str:
     """Return an answer without the `<think>…</think>` at its start; some llms omit the opening tag."""
-    is_stripped = False
-    while text.lstrip().startswith("<think>"):
-        # Reasoning that was cut off leaves no answer.
-        text = text.partition("</think>")[2].lstrip()
-        is_stripped = True
-    thoughts, end, rest = text.partition("</think>")
-    if is_stripped or not end or "<think>" in thoughts or loads(text) is not NO_JSON:
+    position = 0
+    while opening := _REASONING_BEGINS.match(text, position):
+        end = _end_of_reasoning(text, opening.end())
+        if end is None:
+            # Reasoning that was cut off leaves no answer.
+            return ""
+        position = end
+    if position:
+        return text[position:].lstrip()
+    tag = _REASONING_TAG.search(text)
+    if tag is None or not tag["end"] or loads(text) is not NO_JSON or _is_in_json(text, tag.start()):
         return text
-    return rest.lstrip()
+    return text[tag.end() :].lstrip()
+
+
+def _drop_inner_reasoning(text: str) -> str:
+    """Return a text without the reasoning in its prose. A tag inside JSON is part of it, and a lone tag is a word."""
+    position = 0
+    for _ in range(_MAX_REPAIRED_PLACES):
+        tag = _REASONING_TAG.search(text, position)
+        if tag is None:
+            break
+        end = None if tag["end"] else _end_of_reasoning(text, tag.end())
+        if end is None or _is_in_json(text, tag.start(), is_malformed=True):
+            position = tag.end()
+        else:
+            text, position = f"{text[: tag.start()]} {text[end:]}", tag.start()
+    return text
+
+
+def _end_of_reasoning(text: str, start: int) -> int | None:
+    """Return where reasoning ends that began before `start`; None if it was cut off."""
+    depth, last = 1, None
+    for tag in _REASONING_TAG.finditer(text, start):
+        if not tag["end"]:
+            depth += 1
+            continue
+        depth, last = depth - 1, tag.end()
+        if not depth:
+            break
+    # An opening tag may be quoted in the reasoning, and has no end then: the last end counts.
+    return last
+
+
+def _is_in_json(text: str, position: int, is_malformed: bool = False) -> bool:
+    """Return whether a position is inside a JSON object or list, or inside one that `is_malformed`."""
+    end = 0
+    for _ in range(_MAX_PLACES):
+        opening = _OPENING.search(text, end, position)
+        if opening is None:
+            return False
+        start = opening.start()
+        try:
+            end = _DECODER.raw_decode(text, start)[1]
+        except (ValueError, RecursionError):
+            is_json = is_malformed and _JSON_BEGINS.match(text, start)
+            end = _end_of_malformed(text, start, start) if is_json else opening.end()
+        if end > position:
+            return True
+    return False
 
 
 def strip_fence(text: str) -> str:
@@ -102,9 +157,6 @@ def _loads_exactly(text: str) -> Any:
         return json.loads(text, parse_constant=refuse_constant, parse_float=finite_float)
     except (ValueError, RecursionError):
         return NO_JSON
-
-
-_DECODER = json.JSONDecoder(parse_constant=refuse_constant)
 
 
 def only_object(text: str) -> Record:
@@ -152,7 +204,7 @@ def find_json(text: str, *, malformed: Literal["skip", "refuse", "repair"] = "sk
     if value is not NO_JSON:
         yield ParsedAnswer(value)
         return
-    answer = strip_reasoning(text)
+    answer = _drop_inner_reasoning(strip_reasoning(text))
     notes = ["left out the reasoning"] if answer != text else []
     if notes and (value := loads(answer)) is not NO_JSON:
         yield ParsedAnswer(value, *notes)

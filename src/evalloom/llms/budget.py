@@ -11,6 +11,7 @@ import msgspec
 from evalloom.core.errors import BudgetSpent
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Llm, Request, Response, Usage
+from evalloom.core.text import pluralize
 
 _MILLION = 1_000_000
 # In most tokenizers one such character is about one token; of other scripts, four are.
@@ -36,6 +37,7 @@ class Budget:
     def __init__(self, max_cost: float | None = None, max_tokens: int | None = None) -> None:
         self.cost = 0.0
         self.tokens = 0
+        self.estimated = 0
         self._max_cost = math.inf if max_cost is None else max_cost
         self._max_tokens = math.inf if max_tokens is None else max_tokens
 
@@ -46,13 +48,18 @@ class Budget:
     def check(self) -> None:
         """Raise BudgetSpent if a limit is reached."""
         if self.cost >= self._max_cost:
-            raise BudgetSpent(f"--max-cost {self._max_cost:g} is reached: {self.cost:.4g} is spent")
+            raise BudgetSpent(f"--max-cost {self._max_cost:g} is reached: {self.cost:.4g} is spent{self._note()}")
         if self.tokens >= self._max_tokens:
-            raise BudgetSpent(f"--max-tokens {self._max_tokens} is reached: {self.tokens} tokens are used")
+            used = f"{self.tokens} tokens are used{self._note()}"
+            raise BudgetSpent(f"--max-tokens {self._max_tokens} is reached: {used}")
 
     def spend(self, usage: Usage) -> None:
         self.cost += usage.cost
         self.tokens += usage.tokens
+        self.estimated += usage.estimated
+
+    def _note(self) -> str:
+        return f" (estimated for {pluralize(self.estimated, 'call')})" if self.estimated else ""
 
 
 class Metered:

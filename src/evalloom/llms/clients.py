@@ -12,6 +12,7 @@ from msgspec import Struct
 from evalloom import settings
 from evalloom.core.model import Embedder, Llm, Request, Response
 from evalloom.llms.budget import Budget, Metered
+from evalloom.llms.estimate import Counted
 from evalloom.llms.limit import Limited, Limiter
 from evalloom.llms.retry import Retry
 from evalloom.settings import LlmSettings, Price, Settings
@@ -60,7 +61,7 @@ def _echo(llm: LlmSettings, connect: Connect, key: str) -> Llm:
 LLMS: dict[str, Maker] = {"openai": _openai, "anthropic": _anthropic, "scripted": _scripted, "echo": _echo}
 """Creates an llm of each protocol. Its module is imported when a profile uses it."""
 OFFLINE = ("scripted", "echo")
-"""Protocols without a server: free and repeatable, so nothing is cached."""
+"""Protocols without a server: repeatable, so nothing is cached, and free unless they have a price for rehearsal."""
 
 
 class LlmOptions(Struct, frozen=True):
@@ -135,9 +136,9 @@ class Llms:
         # The judge and the llm of the same name share a client.
         if (llm.name, maker) not in self._answering:
             self._answering[llm.name, maker] = self._answer(llm, maker)
-        if llm.protocol in OFFLINE:
-            return Metered(self._answering[llm.name, maker], self.budget, FREE)
         price = llm.price or self._settings.prices.get(llm.model)
+        if llm.protocol in OFFLINE:
+            return Metered(self._answering[llm.name, maker], self.budget, price or FREE)
         prices = {**self._settings.prices, **({llm.model: price} if price else {})}
         return Metered(self._answering[llm.name, maker], self.budget, price, prices)
 
@@ -146,7 +147,7 @@ class Llms:
         if self._options.replay:
             from evalloom.llms.cassette import Player
 
-            return Player(Path(self._options.replay), llm.name)
+            return Counted(Player(Path(self._options.replay), llm.name))
         key = settings.key_of(llm)
 
         def connect() -> Client:
@@ -156,7 +157,7 @@ class Llms:
             self._closing.append(http_client)
             return http_client
 
-        client = Retry(Limited(maker(llm, connect, key), self._limiter(llm)), llm.retries)
+        client = Retry(Limited(Counted(maker(llm, connect, key)), self._limiter(llm)), llm.retries)
         if not self._options.record:
             return client
         from evalloom.llms.cassette import Recorder

@@ -94,7 +94,7 @@ def _python_code() -> tuple[Matcher, ...]:
 
 
 _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
-    **dict.fromkeys(("equals", "iequals", "one_of", "structural"), _structural),
+    **dict.fromkeys(("equals", "iequals", "one_of", "only_fields", "structural"), _structural),
     **dict.fromkeys(("contains", "icontains", "contains_all", "contains_any", "icontains_all", "icontains_any"), _text),
     **dict.fromkeys(("starts_with", "ends_with", "regex", "normalised"), _text),
     **dict.fromkeys(("is_json", "contains_json", "json_schema", "is_instance"), _json_values),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import orjson
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Need, Output, Usage
+from evalloom.core.model import NO_USAGE, Case, Check, Embedder, Llm, Mismatch, Need, Output, Record, Usage
 from evalloom.core.text import quote, shorten
 
 if TYPE_CHECKING:
@@ -33,13 +34,14 @@ class CheckResult(Struct, frozen=True):
 
 
 class MatchContext(Struct):
-    """The value that the `where` of a check resolves to, with its output, case and usage."""
+    """The value that the `where` of a check resolves to, with its output, case, usage and trace."""
 
     value: Any
     output: Output
     case: Case
     duration_s: float = 0.0
     usage: Usage = NO_USAGE
+    trace: list[Record] = []
 
 
 class Services(Struct, frozen=True):
@@ -113,6 +115,11 @@ def text_of(value: Any) -> str:
     except (ValueError, TypeError, RecursionError):
         # A function of the user may return what JSON cannot express: circular, too deep, with keys that are not texts.
         return f"<{type(value).__name__}>"
+
+
+def composed(text: str) -> str:
+    """Return a text with its accents composed (NFC): é as one character, not as e and an accent."""
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def prepared(check: Check, text: str, always: bool = False) -> str:

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from evalloom.core.model import Record, Verdict
 
-_OF_NO_STEP = ("latency", "tokens", "cost")
+_OF_NO_STEP = ("latency", "tokens", "cost", "only_fields")
 _KEYS = {"step", "kind", "output_key", "needs", "outputs"}
 
 

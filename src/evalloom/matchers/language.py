@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check
 from evalloom.core.text import did_you_mean
 from evalloom.matchers.base import PASSED, CheckResult, MatchContext, Matcher, bad_option, failed, show, text_of
@@ -20,7 +22,7 @@ _SCRIPTS = {
     "thai": r"[\u0e00-\u0e7f]",
     "devanagari": r"[\u0900-\u097f]",
     # A Latin word weighs as much as a Chinese character.
-    "latin": r"[a-zA-Z\u00c0-\u024f]+",
+    "latin": r"[a-zA-Z\u00c0-\u024f\u1e00-\u1eff]+",
 }
 # Compiled when first needed: patterns over this many characters take milliseconds.
 _SCRIPT = "|".join(f"(?P<{name}>{pattern})" for name, pattern in _SCRIPTS.items())
@@ -42,8 +44,12 @@ _NEIGHBOURS = {
     "cyrillic": ("sr", "mk", "be", "kk"),
     "arabic": ("ur", "ps"),
 }
-_FEW_WORDS = 3
+# A word says little: by how much (in nats) another language may be likelier than the expected one, by number of words.
+_MARGINS = {2: 10.0, 3: 3.5, 4: 3.5}
 _MAX_SEARCHED = 20_000
+_WORD = lazy_pattern(r"[^\W\d_]+")
+_CODE = lazy_pattern(r"```.*?(?:```|\Z)|`[^`\n]+`|https?://[!-~]+|[\w.+-]+@[\w-]+\.[\w.-]+", re.DOTALL | re.ASCII)
+"""Code and addresses, which have words of no language."""
 
 _CANNOT = r"(?:can\s?not|can['’]t|won['’]t|will\ not|could\ not|couldn['’]t|am\ unable|['’]m\ unable|unable|not\ able)"
 _HELP = r"""(?:help(?!\ but)|assist|comply|provide|fulfill?|answer|respond|discuss|share|disclose|reveal|give|offer|tell
@@ -87,6 +93,10 @@ def _count_scripts(text: str) -> Counter[str]:
 
 def is_in(text: str, code: str) -> bool:
     """Return whether a text is in a language. Its script decides, and py3langid where languages share the script."""
+    text = unicodedata.normalize("NFC", text[:_MAX_SEARCHED])
+    prose = _CODE.sub(" ", text)
+    if _WORD.search(prose):
+        text = prose
     if code in ("ja", "zh"):
         counts = _count_scripts(text)
         # A Japanese text has kana between its Chinese characters.
@@ -96,16 +106,18 @@ def is_in(text: str, code: str) -> bool:
     script = _BY_SCRIPT[code]
     if main_script(text) != script:
         return False
-    # One or two words, often a name, do not tell a language.
-    if len(_NAMED_BY_SCRIPT[script]) == 1 or len(re.findall(r"[^\W\d_]+", text[:_MAX_SEARCHED])) < _FEW_WORDS:
+    words = _WORD.findall(text)
+    # A word, or a name of two, does not tell a language.
+    is_name = len(words) == 1 or (len(words) == 2 and all(word[0].isupper() for word in words))
+    if is_name or len(_NAMED_BY_SCRIPT[script]) == 1:
         return True
     # Imported late: it loads its model, which takes about a second.
     from py3langid import rank  # type: ignore[import-untyped]
 
     candidates = {*_NAMED_BY_SCRIPT[script], *_NEIGHBOURS[script]}
     # Not `classify` after `set_languages`, which would change the module for others who use it in this process.
-    best: str = next(language for language, _ in rank(text[:_MAX_SEARCHED]) if language in candidates)
-    return best == code
+    likelihoods = {language: float(nats) for language, nats in rank(text) if language in candidates}
+    return likelihoods[code] >= max(likelihoods.values()) - _MARGINS.get(len(words), 0.0)
 
 
 def _language(check: Check, context: MatchContext) -> CheckResult:
@@ -132,7 +144,7 @@ def _refusal(check: Check, context: MatchContext) -> CheckResult:
     text = text_of(context.value)
     # An empty answer refuses too: it is what some llms give instead of words.
     if not text.strip() or is_refusal(text):
-        return CheckResult(True, reason=f"a refusal: {show(text)}")
+        return PASSED
     return failed(f"expected a refusal, got {show(text)}")
 
 

@@ -29,6 +29,8 @@ _NAME = lazy_pattern(r"(?<!\w)[^\W\d_]\w*(?:-\w+(?:\.\w+)*)+")
 _NUMBER = lazy_pattern(r"(?<![\w.])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:e[-+]?\d{1,3})?(?![\d])", re.IGNORECASE)
 _FULL_WIDTH = str.maketrans("０１２３４５６７８９．，－＋", "0123456789.,-+")
 _UNITS = ("characters", "words", "items")
+_OUTSIDE = ("http", "command")
+"""The trace entries of targets that do their work in another process or on another machine."""
 
 
 def numbers_in(text: str) -> list[float]:
@@ -147,27 +149,36 @@ def _latency(check: Check, context: MatchContext) -> CheckResult:
     return _at_most(check, context.duration_s * 1000, "ms")
 
 
-def _why_unknown(usage: Usage) -> str:
+def _why_unknown(context: MatchContext) -> str:
     """Return why the usage of a run is unknown, or an empty text. A limit must not pass because numbers are missing."""
+    usage = context.usage
     if usage.cached:
         return "the answer came from the cache, so nothing was spent on it; run with --no-cache"
-    if usage.tokens or usage.cost:
-        return ""
-    return "the llm reported no tokens" if usage.calls else "the run called no llm that we know of"
+    if usage.calls and not usage.tokens and not usage.cost:
+        return "the llm reported no tokens"
+    # A run without calls used nothing, unless the work was done where evalloom cannot count it.
+    if not usage.calls and not usage.tokens and any(entry.get("type") in _OUTSIDE for entry in context.trace):
+        return "the target called no llm through evalloom, so what it used is not known"
+    return ""
 
 
 def _tokens(check: Check, context: MatchContext) -> CheckResult:
-    if not context.usage.tokens or context.usage.cached:
-        return unscored(_why_unknown(context.usage) or "the llm reported no tokens")
-    return _at_most(check, context.usage.tokens, "tokens")
+    usage = context.usage
+    if why := _why_unknown(context) or ("the llm reported no tokens" if usage.cost and not usage.tokens else ""):
+        return unscored(why)
+    return _at_most(check, usage.tokens, f"tokens{_estimate_note(usage)}")
 
 
 def _cost(check: Check, context: MatchContext) -> CheckResult:
     if context.usage.unpriced:
         return unscored("the price of the llm is not known; give it under prices: in evalloom.yaml")
-    if why := _why_unknown(context.usage):
+    if why := _why_unknown(context):
         return unscored(why)
-    return _at_most(check, context.usage.cost, "of cost")
+    return _at_most(check, context.usage.cost, f"of cost{_estimate_note(context.usage)}")
+
+
+def _estimate_note(usage: Usage) -> str:
+    return " (estimated: the server sent no usage)" if usage.estimated else ""
 
 
 MATCHERS = (

@@ -22,6 +22,7 @@ from evalloom.matchers.base import (
     show,
     unscored,
 )
+from evalloom.matchers.negation import negate
 
 _STEP = lazy_pattern(r"\.?(?P<name>[^.\[\]*'\"]+)|\[(?P<number>-?\d{1,18})\]|\[\*\]|\.\*|\[(['\"])(?P<quoted>.*?)\3\]")
 
@@ -113,7 +114,7 @@ def _places(check: Check, value: Any) -> list[tuple[str, Any]]:
 
 
 def _with_value(context: MatchContext, value: Any) -> MatchContext:
-    return MatchContext(value, context.output, context.case, context.duration_s, context.usage)
+    return MatchContext(value, context.output, context.case, context.duration_s, context.usage, context.trace)
 
 
 def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades: list[CheckResult]) -> CheckResult:
@@ -122,16 +123,15 @@ def _combine(check: Check, further: Check, places: list[tuple[str, Any]], grades
     if match not in ("all", "any"):
         return bad_option("match", "all or any", match)
     usage = sum((grade.usage for grade in grades), NO_USAGE)
-    negated = further.options.get("negate") is True
-    pairs = [
-        (place, value, grade, not grade.passed if negated and grade.passed is not None else grade.passed)
-        for (place, value), grade in zip(places, grades, strict=True)
+    results = [
+        (place, value, negate(further, value, grade)) for (place, value), grade in zip(places, grades, strict=True)
     ]
-    bad = [pair for pair in pairs if pair[3] is False]
-    unsure = [pair for pair in pairs if pair[3] is None]
-    if (match == "any" and any(pair[3] for pair in pairs)) or not (bad or unsure):
+    bad = [result for result in results if result[2].passed is False]
+    unsure = [result for result in results if result[2].passed is None]
+    if (match == "any" and any(grade.passed for _, _, grade in results)) or not (bad or unsure):
         return CheckResult(True, usage=usage)
-    decides = unsure[0] if unsure and (match == "any" or not bad) else bad[0]
-    reason = f"{decides[0]}: {decides[2].reason or 'holds, and should not'}"
-    mismatches = tuple(Mismatch(place, further.expected, value) for place, value, _, _ in bad)
-    return CheckResult(decides[3], reason=reason, mismatches=mismatches if decides[3] is False else (), usage=usage)
+    place, _, grade = unsure[0] if unsure and (match == "any" or not bad) else bad[0]
+    # The mismatches of a negated check would say that a value was expected which was not.
+    is_plain = grade.passed is False and further.options.get("negate") is not True
+    mismatches = tuple(Mismatch(place, further.expected, value) for place, value, _ in bad) if is_plain else ()
+    return CheckResult(grade.passed, reason=f"{place}: {grade.reason}", mismatches=mismatches, usage=usage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,6 +13,7 @@ from evalloom.matchers.base import (
     MatchContext,
     Matcher,
     bad_option,
+    composed,
     graded,
     prepared,
     show,
@@ -23,35 +23,48 @@ from evalloom.matchers.base import (
 
 # Scripts without blanks between words are taken character by character, as is usual for BLEU in Chinese.
 _SINGLE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003134f"
-_WORD = rf"[{_SINGLE}]|[^\W{_SINGLE}]+(?:['’.\-][^\W{_SINGLE}]+)*"
+# A mark continues a word, as the vowels of Hindi do, and begins none: an emoji has marks too.
+_LETTERS = rf"[[\p{{L}}\p{{N}}_]--[{_SINGLE}]][[\w\p{{N}}]--[{_SINGLE}]]*"
+_WORD = rf"(?V1)[{_SINGLE}]|{_LETTERS}(?:['’.\-]{_LETTERS})*"
 _ORDERS = 4
 _Measure = Callable[[Sequence[str], Sequence[Sequence[str]]], float]
 
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text in lower case; each Chinese or Japanese character is one, punctuation none."""
-    # Compiled when it is first needed: a pattern over this many characters takes milliseconds.
-    return re.findall(_WORD, text.casefold())
+    # Imported late, for a fast start. `re` takes a vowel sign for the end of a word.
+    import regex
+
+    words: list[str] = regex.findall(_WORD, composed(text).casefold())
+    return words
 
 
 def bleu(candidate: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """BLEU of up to four words; above single words one is added to both counts, so that short texts get a score."""
+    """Sentence BLEU of up to four words, as sacrebleu computes it.
+
+    Orders that the candidate is too short for are left out (its effective order). The first order without a match
+    counts half a match, the next a quarter, and so on (its smoothing `exp`).
+    """
     if not candidate or not any(references):
         return 0.0
-    closest = min(references, key=lambda words: (abs(len(words) - len(candidate)), len(words)))
-    orders = min(_ORDERS, len(candidate), max(1, len(closest)))
+    closest = min(map(len, references), key=lambda length: (abs(length - len(candidate)), length))
+    orders = min(_ORDERS, len(candidate))
     logs = 0.0
+    missed = 0
     for size in range(1, orders + 1):
         grams = _grams(candidate, size)
         most: Counter[tuple[str, ...]] = Counter()
         for words in references:
             most |= _grams(words, size)
-        extra = 0 if size == 1 else 1
-        hits = (grams & most).total() + extra
+        hits: float = (grams & most).total()
         if not hits:
-            return 0.0
-        logs += math.log(hits / (grams.total() + extra))
-    brevity = min(0.0, 1 - len(closest) / len(candidate))
+            # Without a single word in common, no longer run can match either.
+            if size == 1:
+                return 0.0
+            missed += 1
+            hits = 0.5**missed
+        logs += math.log(hits / grams.total())
+    brevity = min(0.0, 1 - closest / len(candidate))
     return math.exp(brevity + logs / orders)
 
 
@@ -89,7 +102,7 @@ def _grams(words: Sequence[str], size: int) -> Counter[tuple[str, ...]]:
 
 def _words(text: str) -> list[str]:
     """Return the words of a text, or its characters if it has none, such as an emoji."""
-    return words_of(text) or list("".join(text.split()))
+    return words_of(text) or list("".join(composed(text).split()))
 
 
 def _compare_words(check: Check, context: MatchContext, name: str, default: float, measure: _Measure) -> CheckResult:
@@ -128,7 +141,7 @@ def _levenshtein(check: Check, context: MatchContext) -> CheckResult:
         return bad_option("threshold", "a number of edits", check.options.get("threshold"))
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
-    expected, value = prepared(check, text_of(check.expected)), prepared(check, text_of(context.value))
+    expected, value = (prepared(check, composed(text_of(text))) for text in (check.expected, context.value))
     distance = Levenshtein.distance(value, expected)
     score = 1 - distance / max(len(value), len(expected), 1)
     if distance <= most:

@@ -14,7 +14,7 @@ _OWN = ("kind", "type", "expected", "value", "where", "name", "metric")
 OPTIONS = (
     *("weight", "negate", "case_sensitive", "normalise", "punctuation", "threshold"),
     *("tolerance", "relative", "ignore_fields", "strict", "semantic_threshold"),
-    *("min", "max", "unit", "pick", "variant", "n", "all", "top_k", "ordered", "exact"),
+    *("min", "max", "unit", "pick", "variant", "n", "all", "top_k", "ordered", "exact", "whole_numbers"),
     *("check", "match", "scale", "reference", "function", "timeout_s"),
     *("set_id", "set_threshold", "set_weight", "set_metric"),
 )

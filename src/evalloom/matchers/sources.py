@@ -10,6 +10,7 @@ from typing import Any
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check
 from evalloom.core.ranking import Passage, Ranked, is_hit, measure, rank, sources_in_order
+from evalloom.core.text import pluralize
 from evalloom.matchers.base import (
     CheckResult,
     MatchContext,
@@ -78,7 +79,8 @@ def _ranking(check: Check, context: MatchContext) -> CheckResult:
     if not wanted or not all(isinstance(item, str) and item.strip() for item in wanted):
         return bad_option("expected", "a list of sources", check.expected)
     passages = [passage for item in _items(context.value) if (passage := _ranked_passage(item))]
-    ranked = rank(wanted, sources_in_order(passages))
+    ranked_sources = sources_in_order(passages)
+    ranked = rank(wanted, ranked_sources)
     name = check.options.get("measure", "mrr")
     try:
         score = measure(ranked, name if isinstance(name, str) else "")
@@ -87,8 +89,12 @@ def _ranking(check: Check, context: MatchContext) -> CheckResult:
     if check.options.get("threshold") is not None:
         least = threshold_of(check, 1.0)
         return bad_option("threshold", "a share between 0 and 1", None) if least is None else graded(score, least, name)
-    # Only where it decides: beside it stand other measures of the same ranking.
-    reason = "" if check.options.get("weight") == 0 else _ranks_text(ranked, passages)
+    # The ranks only where it decides: beside it stand other measures of the same ranking.
+    if check.options.get("weight") != 0:
+        reason = _ranks_text(ranked, passages)
+    else:
+        count = pluralize(len(ranked_sources), "source")
+        reason = "" if score else f"no expected source is among the {count} found"
     return CheckResult(score > 0, score, reason)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
@@ -18,12 +19,14 @@ from evalloom.matchers.base import (
     Matcher,
     Services,
     bad_option,
+    composed,
     number_of,
     prepared,
     show,
     text_of,
     unscored,
 )
+from evalloom.matchers.where import parsed_object
 
 _NOTHING: Any = object()
 _RELATIVE = 1e-9
@@ -163,11 +166,13 @@ def read_rules(check: Check, is_strict: bool, relative: float, has_patterns: boo
 
 
 def as_compared(value: Any, expected: Any) -> Any:
-    """Parse a text that is JSON if something other than a text is expected."""
+    """Parse a text that is JSON, but for reasoning before it, if something other than a text is expected."""
     if isinstance(value, str) and not isinstance(expected, str):
-        from evalloom.llms.answer_json import NO_JSON, loads
+        from evalloom.llms.answer_json import NO_JSON, loads, strip_reasoning
 
         parsed = loads(value)
+        if parsed is NO_JSON:
+            parsed = loads(strip_reasoning(value))
         return value if parsed is NO_JSON else parsed
     return value
 
@@ -230,6 +235,22 @@ async def _ask_structural(check: Check, context: MatchContext, services: Service
     return CheckResult(result.passed, reason=result.reason, mismatches=result.mismatches, usage=usage)
 
 
+def _only_fields(check: Check, context: MatchContext) -> CheckResult:
+    names, ignored = check.expected, check.options.get("ignore_fields") or []
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        return bad_option("expected", "a list of names", names)
+    if not isinstance(ignored, list | tuple) or not all(isinstance(name, str) for name in ignored):
+        return bad_option("ignore_fields", "a list of names", ignored)
+    # Plain text is the one field `output`, even if it is JSON.
+    value = context.output.value if {*names} <= {"output"} else parsed_object(context.output.value)
+    if not isinstance(value, dict):
+        return PASSED
+    allowed = {*names, *ignored, *(re.split(r"[.\[]", name)[0] for name in names)}
+    if "output" in names:
+        allowed.add(context.output.plain.removeprefix("output."))
+    return verdict_of(Mismatch(str(name), ABSENT, field) for name, field in value.items() if name not in allowed)
+
+
 def _equals(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and not check.options:
@@ -248,16 +269,17 @@ def _equals_by_rules(check: Check, expected: Any, value: Any) -> CheckResult:
 
 
 def _texts_differ(expected: str, value: str) -> CheckResult:
-    return CheckResult(
-        False, reason=f"expected {show(expected)}, got {show(value)}", mismatches=(Mismatch("$", expected, value),)
-    )
+    reason = f"expected {show(expected)}, got {show(value)}"
+    if composed(expected) == composed(value):
+        reason += ", with accents composed in another way; normalise: true ignores that"
+    return CheckResult(False, reason=reason, mismatches=(Mismatch("$", expected, value),))
 
 
 def _iequals(check: Check, context: MatchContext) -> CheckResult:
     if check.expected is None:
         return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(context.value)
-    same = prepared(check, expected).casefold() == prepared(check, value).casefold()
+    same = prepared(check, composed(expected)).casefold() == prepared(check, composed(value)).casefold()
     return PASSED if same else _texts_differ(expected, value)
 
 
@@ -283,6 +305,7 @@ def _has_meaning(expected: Any) -> bool:
 
 
 MATCHERS = (
+    Matcher("only_fields", "the output is an object with no other fields than these", _only_fields),
     Matcher("equals", "the same value: texts to the letter, JSON by value", _equals),
     Matcher("iequals", "the same text but for upper and lower case", _iequals),
     Matcher("one_of", "equal to one of a list", _one_of),

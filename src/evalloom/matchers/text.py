@@ -9,12 +9,14 @@ from typing import Any
 
 from evalloom.core.model import Check
 from evalloom.core.patterns import BadPattern, search
+from evalloom.core.phrases import contains_phrase, find_phrase, plain_width
 from evalloom.matchers.base import (
     PASSED,
     CheckResult,
     MatchContext,
     Matcher,
     bad_option,
+    composed,
     failed,
     prepared,
     show,
@@ -28,7 +30,8 @@ _EMPTY = "expected: is empty, which holds for any answer"
 def _contains(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
     if type(expected) is str and type(value) is str and expected and not check.options:
-        return PASSED if expected in value else failed(f"expected {show(expected)} in {show(value)}")
+        is_there = composed(expected) in composed(value)
+        return PASSED if is_there else failed(f"expected {show(expected)} in {show(value)}")
     if expected is None:
         return bad_option("expected", "a text", expected)
     if isinstance(expected, dict | list):
@@ -65,10 +68,10 @@ def _text_check(check: Check, context: MatchContext, holds: Callable[[str, str],
     if check.expected is None or isinstance(check.expected, dict | list):
         return bad_option("expected", "a text", check.expected)
     expected, value = text_of(check.expected), text_of(context.value)
-    part = prepared(check, expected)
+    part = prepared(check, composed(expected))
     if not part:
         return unscored(_EMPTY)
-    if holds(prepared(check, value), part):
+    if holds(prepared(check, composed(value)), part):
         return PASSED
     return failed("expected " + what.format(show(expected), show(value)))
 
@@ -104,15 +107,20 @@ def _parts(check: Check, value: Any, folds: bool) -> tuple[list[Any], list[Any]]
             (there if is_member else lacking).append(part)
     else:
         text = _prepared_text(check, text_of(value), folds)
+        holds = contains_phrase if _is_whole(check) else str.__contains__
         for part in wanted:
-            (there if _prepared_text(check, text_of(part), folds) in text else lacking).append(part)
+            (there if holds(text, _prepared_text(check, text_of(part), folds)) else lacking).append(part)
     return there, lacking
+
+
+def _is_whole(check: Check) -> bool:
+    return check.options.get("whole_numbers") is True
 
 
 def _prepared_text(check: Check, value: Any, folds: bool) -> Any:
     if not isinstance(value, str):
         return value
-    text = prepared(check, value)
+    text = prepared(check, composed(value))
     return text.casefold() if folds else text
 
 
@@ -121,7 +129,12 @@ def _all(check: Check, context: MatchContext, folds: bool = False) -> CheckResul
     if isinstance(parts, CheckResult):
         return parts
     _, lacking = parts
-    return failed(f"missing {show(lacking, 120)} in {show(context.value)}") if lacking else PASSED
+    if not lacking:
+        return PASSED
+    text = plain_width(text_of(context.value))
+    is_hidden = any(find_phrase(text, plain_width(text_of(part))) == "in a longer number" for part in lacking)
+    note = " (a number inside a longer one does not count)" if _is_whole(check) and is_hidden else ""
+    return failed(f"missing {show(lacking, 120)}{note} in {show(context.value)}")
 
 
 def _any(check: Check, context: MatchContext, folds: bool = False) -> CheckResult:

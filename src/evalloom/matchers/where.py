@@ -28,7 +28,9 @@ def find(where: str, output: Output) -> Any:
     if where == "output":
         value = output.value
         # Plain text has the one field `output`; an object may have a field of that name.
-        return value["output"] if type(value) is dict and "output" in value else value
+        if type(value) is dict and "output" in value:
+            return value["output"]
+        return find(output.plain, output) if output.plain and output.plain != "output" else value
     for root in _ROOTS:
         if where.startswith(root):
             rest = where[len(root) :]
@@ -55,7 +57,7 @@ def _walk(value: Any, rest: str, at: str) -> Any:
     if at == "output" and rest == "output" and not isinstance(value, dict):
         return value
     while rest:
-        value = _parsed(value)
+        value = parsed_object(value)
         # A name may hold dots of its own.
         if type(value) is dict and rest in value:
             return value[rest]
@@ -71,16 +73,16 @@ def _walk(value: Any, rest: str, at: str) -> Any:
     return value
 
 
-def _parsed(value: Any) -> Any:
+def parsed_object(value: Any) -> Any:
     """Return the JSON object that a text is or holds, or the list that it is; else the value."""
     if type(value) is not str:
         return value
     # Deferred: most checks look at a text as it is.
-    from evalloom.llms.answer_json import NO_JSON, loads, object_in
+    from evalloom.llms.answer_json import NO_JSON, loads, object_in, strip_reasoning
 
     parsed = object_in(value)
-    if parsed is NO_JSON and value.lstrip().startswith("["):
-        parsed = loads(value)
+    if parsed is NO_JSON and (answer := strip_reasoning(value)).lstrip().startswith("["):
+        parsed = loads(answer)
     return value if parsed is NO_JSON else parsed
 
 

@@ -11,7 +11,17 @@ from evalloom.data.dialect import VAGUE, Dialect, Written, json_schema
 from evalloom.data.formats import Formats
 from evalloom.pipeline import extensions
 from evalloom.pipeline.findings import are_clean, file_name, findings, unread_answer
-from evalloom.pipeline.record import DEFAULTS, V2_FIELDS, canonical, identity, is_v2, multiply
+from evalloom.pipeline.record import (
+    DEFAULTS,
+    V2_FIELDS,
+    canonical,
+    identity,
+    ignored_fields,
+    is_v2,
+    multiply,
+    names_outputs,
+    written,
+)
 
 
 def sniff(record: Record) -> str:
@@ -37,7 +47,7 @@ def to_case(record: Record, origin: Origin) -> Case:
     return Case(
         id=str(fields["id"]),
         inputs=fields["inputs"],
-        checks=(*_checks(fields, checked), *limits),
+        checks=(*_checks(fields, checked, names_outputs(record)), *limits),
         tags=tuple(tag for tag in fields["tags"] if isinstance(tag, str)),
         needs=extensions.needs_of(fields) if "depends_on" in fields else (),
         meta={
@@ -63,8 +73,10 @@ def _evaluated(fields: Record) -> tuple[str, ...]:
     return tuple(name for name, wanted in switches.items() if wanted)
 
 
-def _checks(fields: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
+def _checks(fields: Record, evaluated: tuple[str, ...], has_names: bool) -> Iterator[Check]:
+    """Yield the checks of a case; `has_names` means that it expects more than the plain output."""
     config = fields["evaluation_config"]
+    ignored = ignored_fields(config)
     options = {
         "strict": config.get("strict_mode", False),
         "tolerance": config.get("tolerance", 0),
@@ -75,15 +87,29 @@ def _checks(fields: Record, evaluated: tuple[str, ...]) -> Iterator[Check]:
             yield Check("structural", expected, f"steps.{step}", options=options)
     if "expected_aggregation" in evaluated and fields["expected_aggregation"] is not None:
         yield Check("structural", fields["expected_aggregation"], "aggregation", options=options)
-    if "expected_outputs" in evaluated:
-        for field, expected in fields["expected_outputs"].items():
-            where = "output" if field == "output" else f"output.{field}"
-            prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
-            if colon and prefix in ("contains", "regex"):  # PIPE-11
-                # As in structures, blanks after `contains:` are ignored; in a pattern they may be intended.
-                yield Check(prefix, rest.strip() if prefix == "contains" else rest, where)
-            else:
-                yield Check("structural", expected, where, options=options)
+    if "expected_outputs" not in evaluated:
+        return
+    names = [*fields["expected_outputs"]]
+    for field in names:
+        # PIPE-10: the name of an output is ignored like that of any field inside it.
+        if not _names_in(field).isdisjoint(ignored):
+            continue
+        expected, where = fields["expected_outputs"][field], "output" if field == "output" else f"output.{field}"
+        prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
+        # PIPE-11. Strictly, only a text can match, so `structural` reads the prefix.
+        if colon and prefix in ("contains", "regex") and options["strict"] is not True:
+            # As in structures, blanks after `contains:` are ignored; in a pattern they may be intended.
+            yield Check(prefix, rest.strip() if prefix == "contains" else rest, where)
+        else:
+            yield Check("structural", expected, where, options=options)
+    # PIPE-3: a plain expected_output is compared with that output alone, also strictly.
+    if options["strict"] is True and names and has_names:
+        yield Check("only_fields", names, options={"ignore_fields": sorted(ignored)} if ignored else {})
+
+
+def _names_in(field: str) -> set[str]:
+    """Return the names in the key of an expected output: the key itself, and the steps of a path like `a.b[0].c`."""
+    return {field, *field.replace("[", ".").replace("]", "").split(".")}
 
 
 def write(case: Case, number: int) -> Written:
@@ -102,12 +128,18 @@ def write(case: Case, number: int) -> Written:
             expected.setdefault("performance_baseline", {})[limit] = check.expected
         elif (field := _prefix_field(check, text)) and field not in expected.setdefault("expected_outputs", {}):
             expected["expected_outputs"][field] = f"{'regex' if check.kind == 'regex' else 'contains'}:{text}"
-        else:
+        elif check.kind != "only_fields" or not _is_strict(case):
             lost.check(check)
     if not case.id:
         lost.add("id: the case has none, so cases are numbered")
     record: Record = {"id": case.id or f"case_{number}", "tags": list(case.tags), "inputs": case.inputs}
     return Written({**record, **lost.meta_except(*record), **{k: v for k, v in expected.items() if v}}, lost.notes())
+
+
+def _is_strict(case: Case) -> bool:
+    """Return whether the evaluation_config of a case, which is written as it is, demands the same output names."""
+    config = case.meta.get("evaluation_config")
+    return isinstance(config, dict) and config.get("strict_mode") is True
 
 
 def _prefix_field(check: Check, text: Any) -> str:
@@ -187,7 +219,7 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     write=write,
-    canonical=canonical,
+    canonical=written,
     schema=schema,
     multiply=multiply,
     needs=extensions.needs_of,

@@ -187,6 +187,10 @@ class _PipelineParser:
             default_testset=self._text("default_testset"),
             document=document,
         )
+        if not document["steps"]:
+            self._collector.report_finding(
+                "bad_pipeline", ("steps",), "steps: is empty; a pipeline needs at least one step"
+            )
         for variant in pipeline.variants.values():
             if variant.at[:1] == ("variants",) and not self._changes(variant):
                 message = f"variant {variant.name!r}: changes nothing, so its results equal those of the pipeline"

@@ -10,17 +10,24 @@ from evalloom.core.contract import Shape
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.patterns import pattern_error
-from evalloom.core.text import describe, did_you_mean, quote, type_name
+from evalloom.core.text import describe, did_you_mean, list_names, quote, type_name
 from evalloom.data.dialect import Rules, UnreadAnswer
 from evalloom.data.mapping import answer_field, has_input_object, names_expectation, shared_fields
 from evalloom.pipeline import extensions, parameters
-from evalloom.pipeline.record import V2_FIELDS, canonical, is_v1_input, is_v2, multiply, v1_expectations
+from evalloom.pipeline.record import (
+    canonical,
+    has_implied_inputs,
+    ignored_fields,
+    is_v1_input,
+    is_v2,
+    multiply,
+    names_outputs,
+    output_of,
+    v1_expectations,
+)
 
-_INPUT_FIELDS = frozenset(("inputs", "step_inputs", "batch_items"))
 _EXTENSION_FIELDS = frozenset(extensions.FIELDS)
 _EMPTY: Record = {}
-_NEVER_INPUT = lazy_pattern(r"expected(_|$)")
-"""Fields that are never inputs, although the format does not reserve them."""
 _ID_CHARACTERS = lazy_pattern(r"[\w-]+")
 _CONFIG_KEYS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "evaluate_intermediate": ("true or false", lambda value: isinstance(value, bool)),
@@ -45,7 +52,7 @@ def _is_clean(record: Record) -> bool:
     return (
         _EXTENSION_FIELDS.isdisjoint(record)
         and "checks" not in record
-        and not ("expected_output" in record and ("expected" in record or "expected_outputs" in record))
+        and next(_conflict_findings(record), None) is None
         and type(case_id) is str
         and _ID_CHARACTERS.fullmatch(case_id) is not None
         and (tags is None or (type(tags) is list and all(type(tag) is str for tag in tags)))
@@ -61,7 +68,6 @@ def _is_clean(record: Record) -> bool:
         and (items is None or get("expected_aggregation") is not None)
         and (intermediate is None or type(intermediate) is dict)
         and (not intermediate or (config is not None and config.get("evaluate_intermediate") is True))
-        and ("inputs" in record or not _fields_outside_inputs(record))
         and not any(_has_pattern(record[name]) for name in record if _is_expectation(name))
     )
 
@@ -105,12 +111,6 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     for field in ("inputs", "expected_outputs", "intermediate_expectations"):
         if case.get(field) is not None and not isinstance(case[field], dict):
             yield error(f"bad_{field}", (field,), f"{field}: expected an object, got {describe(case[field])}")
-    if outside := _fields_outside_inputs(record):
-        names = ", ".join(map(quote, outside))
-        message = (
-            f"inputs: missing, so the pipeline gets no inputs; other fields: {names}. Move the inputs into 'inputs'"
-        )
-        yield warning("fields_outside_inputs", (outside[0],), message)
     yield from _step_inputs_findings(case.get("step_inputs"))
     yield from _batch_findings(case)
     yield from _config_findings(case)
@@ -121,7 +121,7 @@ def _record_findings(record: Record, rules: Rules) -> Iterator[Remark]:
     if steps is not None:
         yield from _unknown_step_findings(case, steps)
     if rules.shape is not None:
-        yield from pipeline_findings(case, rules.shape)
+        yield from pipeline_findings(record, case, rules.shape)
 
 
 def _id_findings(record: Record) -> Iterator[Remark]:
@@ -140,24 +140,16 @@ def _id_findings(record: Record) -> Iterator[Remark]:
 
 
 def _conflict_findings(record: Record) -> Iterator[Remark]:
-    """Warn about different expectations for the plain output, because only one is used."""
-    outputs = record.get("expected_outputs")
-    expected: Record = {}
-    if isinstance(outputs, dict) and "output" in outputs:
-        expected["expected_outputs.output"] = outputs["output"]
-    expected |= {name: record[name] for name in ("expected_output", "expected") if name in v1_expectations(record)}
-    (first, value), *rest = expected.items() if expected else [("", None)]
-    for name, conflicting in rest:
-        if conflicting != value:
-            message = f"{name}: is {describe(conflicting)}, but {first} is {describe(value)} and wins"
+    """Warn about different expectations for one output, because only one is used."""
+    expectations = v1_expectations(record)
+    if not expectations:
+        return
+    winners = {key: (f"expected_outputs.{key}", value) for key, value in _object(record, "expected_outputs").items()}
+    for name in sorted(expectations, key=lambda name: name == "expected"):
+        first, value = winners.setdefault(output_of(name), (name, record[name]))
+        if value != record[name]:
+            message = f"{name}: is {describe(record[name])}, but {first} is {describe(value)} and wins"
             yield warning("conflicting_expected", (name,), message)
-
-
-def _fields_outside_inputs(record: Record) -> list[str]:
-    """Return the custom fields of a v2.0 record without inputs; in v1.0 they would be inputs."""
-    if not is_v2(record) or not _INPUT_FIELDS.isdisjoint(record):
-        return []
-    return [name for name in record if name not in V2_FIELDS and is_v1_input(name) and not _NEVER_INPUT.match(name)]
 
 
 def _step_inputs_findings(step_inputs: Any) -> Iterator[Remark]:
@@ -234,28 +226,63 @@ def _unknown_step_findings(case: Record, steps: frozenset[str]) -> Iterator[Rema
                 yield warning("unknown_step", (field, step), message)
 
 
-def pipeline_findings(case: Record, shape: Shape) -> Iterator[Remark]:
+def pipeline_findings(record: Record, case: Record, shape: Shape) -> Iterator[Remark]:
     """Yield findings for parts of a case that the pipeline never uses or that can never pass.
 
     This runs before the batch, because a mismatch would waste paid calls.
     """
+    yield from _input_findings(record, shape)
     yield from _unused_input_findings(case, shape)
     yield from _missing_input_findings(case, shape)
-    for key in _object(case, "expected_outputs") if shape.outputs else ():
-        if (
-            key != "output"
-            and key.replace("[", ".").partition(".")[0] not in shape.outputs
-            and key not in shape.outputs
-        ):
-            hint = did_you_mean(key, sorted(shape.outputs)) or f"; it has {', '.join(sorted(shape.outputs))}"
-            message = f"expected_outputs.{key}: the pipeline has no output {key!r}{hint}"
-            yield warning("unknown_expected_output", ("expected_outputs", key), message)
+    if shape.outputs:
+        yield from _output_findings(record, case, shape.outputs)
     if case.get("batch_items") and not shape.reads_items:
         message = "batch_items: no step of the pipeline has batch_mode or reads batch_items, so they are not used"
         yield warning("unused_batch_items", ("batch_items",), message)
     if case.get("expected_aggregation") is not None and not shape.aggregates:
         message = "expected_aggregation: the pipeline has no batch_aggregator, so this check always fails"
         yield warning("no_aggregator", ("expected_aggregation",), message)
+
+
+def _input_findings(record: Record, shape: Shape) -> Iterator[Remark]:
+    """Warn about fields that may be meant as inputs but do not reach the pipeline (PIPE-3)."""
+    declared = shape.accepts
+    if declared is None or not is_v2(record):
+        return
+    others = [name for name in record if is_v1_input(name)]
+    if has_implied_inputs(record):
+        if unknown := [name for name in others if name not in declared]:
+            hint = did_you_mean(unknown[0], sorted(declared)) or f"; it takes {list_names(sorted(declared))}"
+            names = ", ".join(map(quote, unknown))
+            message = f"{names}: not an input that the pipeline declares, so not passed to it{hint}"
+            yield warning("fields_outside_inputs", (unknown[0],), message)
+    elif meant := [name for name in others if name in declared and name not in _object(record, "inputs")]:
+        names = ", ".join(map(quote, meant))
+        message = f"{names}: beside 'inputs', so not passed to the pipeline, which declares it. Move it into 'inputs'"
+        yield warning("fields_outside_inputs", (meant[0],), message)
+
+
+def _output_findings(record: Record, case: Record, outputs: frozenset[str]) -> Iterator[Remark]:
+    config = _object(case, "evaluation_config")
+    ignored = ignored_fields(config)
+    expected = [key for key in _object(case, "expected_outputs") if key not in ignored]
+    for key in expected:
+        if key != "output" and key.replace("[", ".").partition(".")[0] not in outputs and key not in outputs:
+            is_v1 = key not in _object(record, "expected_outputs")
+            path = (f"expected_{key}",) if is_v1 else ("expected_outputs", key)
+            hint = did_you_mean(key, sorted(outputs)) or f"; it has {', '.join(sorted(outputs))}"
+            yield warning(
+                "unknown_expected_output", path, f"{show_path(path)}: the pipeline has no output {key!r}{hint}"
+            )
+    if config.get("strict_mode") is True and config.get("evaluate_final", True) and names_outputs(record):
+        named = {key.replace("[", ".").partition(".")[0] for key in expected}
+        further = sorted(outputs - named - {*expected} - ignored)
+        # A plain expectation stands for an output that only the run determines.
+        if len(further) > ("output" in named - outputs):
+            message = "evaluation_config.strict_mode: allows no further outputs, but the pipeline also has"
+            advice = "Add them to the expected outputs, or to ignore_fields"
+            path = ("evaluation_config", "strict_mode")
+            yield warning("strict_outputs", path, f"{message} {', '.join(further)}. {advice}")
 
 
 def _unused_input_findings(case: Record, shape: Shape) -> Iterator[Remark]:

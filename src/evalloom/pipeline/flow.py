@@ -63,6 +63,18 @@ class Flow(Struct, frozen=True):
         return frozenset(wired.step.id for wired in self.steps)
 
     @property
+    def plain_output(self) -> str:
+        """Where the output that a plain `expected_output` refers to is (PIPE-3); empty if there is none."""
+        target = self.pipeline.evaluation_target
+        if not target and len(self.outputs) == 1:
+            return f"output.{next(iter(self.outputs))}"
+        step = self.producers.get(target, target) if target else self.steps[-1].step.id if self.steps else ""
+        keys = [key for key, source in self.outputs.items() if source == ValueSource("step", step)]
+        if target in self.outputs or keys:
+            return f"output.{target if target in self.outputs else keys[0]}"
+        return f"steps.{step}" if step in self.ids else ""
+
+    @property
     def unbatched_inputs(self) -> frozenset[str]:
         """The inputs that batch items cannot provide, because a step outside the batch reads them."""
         mapped = [(wired, source) for wired in self.steps for source in wired.sources.values()]
@@ -273,8 +285,10 @@ class _FlowBuilder:
             else:
                 outputs[out.key] = source
         target = self._pipeline.evaluation_target
-        if target and target not in (*names, *outputs, *self._ids):
-            message = f"evaluation_target: no step outputs {target!r}{did_you_mean(target, names)}"
+        if target and target not in (*self._producers, *outputs, *self._ids):
+            message = (
+                f"evaluation_target: no step outputs {target!r}{did_you_mean(target, [*self._producers, *outputs])}"
+            )
             self._collector.report_finding("unknown_output", ("evaluation_target",), message)
         return (
             outputs if self._pipeline.outputs else {key: ValueSource("step", id) for key, id in self._producers.items()}

@@ -10,7 +10,7 @@ from itertools import product
 from typing import Any
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Record, Remark, error
+from evalloom.core.model import Path, Record, Remark, error, show_path
 from evalloom.core.text import shorten, type_name
 
 MOST_CASES = 10_000
@@ -55,7 +55,8 @@ def findings(record: Record) -> Iterator[Remark]:
         return
     try:
         _fill(record, {})
-        yield from () if shape_findings else _size_findings(record)
+        if not shape_findings:
+            yield from list(_size_findings(record)) or _repeat_findings(record)
     except RecursionError:
         yield _parameter_error((), "the record is nested too deeply to be filled in")
 
@@ -92,6 +93,24 @@ def _list_findings(parameters: list[Any]) -> Iterator[Remark]:
         if not isinstance(values, dict) or not values:
             got = "an empty one" if values == {} else type_name(values)
             yield _parameter_error((number,), f"expected an object of values by name, got {got}")
+
+
+def _repeat_findings(record: Record) -> Iterator[Remark]:
+    """Yield an error for each value that is there more than once: it would make cases with one id (PIPE-4)."""
+    parameters = record["parameters"]
+    lists: dict[Path, list[Any]] = (
+        {(name,): parameters[name] for name in parameters} if isinstance(parameters, dict) else {(): parameters}
+    )
+    for path, values in lists.items():
+        numbers: dict[str, list[int]] = {}
+        for number, value in enumerate(values):
+            numbers.setdefault(json.dumps(value, sort_keys=True), []).append(number)
+        for first, second, *_ in filter(lambda same: len(same) > 1, numbers.values()):
+            shown = show_path(("parameters", *path, second))
+            message = (
+                f"{shown}: is the same as {show_path(('parameters', *path, first))}, so two cases would have one id"
+            )
+            yield error("duplicate_id", ("parameters", *path, second), f"{message}. Remove one of them")
 
 
 def _size_findings(record: Record) -> Iterator[Remark]:

@@ -29,6 +29,8 @@ DEFAULTS: Record = {
     "intermediate_expectations": {},
     "evaluation_config": {},
 }
+PLAIN = ("expected", "expected_output")
+"""The v1.0 expectations of the plain output."""
 _NO_INPUT = ("id", "tags", "description", "metadata", *extensions.FIELDS)
 
 
@@ -38,38 +40,82 @@ def is_v2(record: Record) -> bool:
 
 
 def canonical(record: Record) -> Record:
-    """Convert a record to v2.0 without losing fields; v2.0 records stay unchanged (PIPE-3)."""
+    """Convert a record to v2.0 without losing fields; v2.0 records with `inputs` stay unchanged (PIPE-3)."""
     expectations = v1_expectations(record)
     fields = {name: value for name, value in record.items() if name not in expectations}
     if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
         fields["id"] = str(fields["id"])
     # `expected` and `expected_output` both mean the plain output; the latter wins.
     expected = {
-        "output" if name in ("expected", "expected_output") else name.removeprefix("expected_"): record[name]
-        for name in sorted(expectations, key=lambda name: name == "expected_output")
+        output_of(name): record[name] for name in sorted(expectations, key=lambda name: name == "expected_output")
     }
-    if not is_v2(record):
+    if "inputs" not in record:
         inputs = {name: value for name, value in fields.items() if is_v1_input(name)}
-        fields = {name: value for name, value in fields.items() if name not in inputs}
-        fields["inputs"] = inputs
+        if inputs or not is_v2(record):
+            fields = {name: value for name, value in fields.items() if name not in inputs}
+            fields["inputs"] = inputs
     if expected:
         outputs = fields.get("expected_outputs")
         fields["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
     return fields
 
 
+def written(record: Record) -> Record:
+    """Return a record as it is written: in v2.0, with the same meaning."""
+    fields = canonical(record)
+    config = fields.get("evaluation_config")
+    if (
+        isinstance(config, dict)
+        and config.get("strict_mode")
+        and expects_plain_output(record)
+        and not names_outputs(record)
+    ):
+        # In strict mode, expected_outputs would demand that there are no other outputs.
+        fields["expected_output"] = fields.pop("expected_outputs")["output"]
+    return fields
+
+
 def is_v1_input(name: str) -> bool:
-    """Return whether a field of a v1.0 record is an input."""
-    return name not in _NO_INPUT and not name.startswith("_")
+    """Return whether a field of a record without `inputs` is an input."""
+    return name not in _NO_INPUT and name not in _V2 and not name.startswith("_") and not _is_v1_expectation(name)
 
 
 def v1_expectations(record: Record) -> tuple[str, ...]:
-    """Return the v1.0 expectations of a record; in v2.0 all but `expected_output` are custom fields."""
-    if is_v2(record):
+    """Return the v1.0 expectations of a record; beside `inputs`, all but `expected_output` are custom fields."""
+    if "inputs" in record:
         return ("expected_output",) if "expected_output" in record else ()
-    return tuple(
-        name for name in record if name == "expected" or (name.startswith("expected_") and name != "expected_")
-    )
+    return tuple(filter(_is_v1_expectation, record))
+
+
+def _is_v1_expectation(name: str) -> bool:
+    return name == "expected" or (name.startswith("expected_") and name != "expected_" and name not in _V2)
+
+
+def output_of(expectation: str) -> str:
+    """Return the output that a v1.0 expectation is about; `output` is the plain one."""
+    return "output" if expectation in PLAIN else expectation.removeprefix("expected_")
+
+
+def expects_plain_output(record: Record) -> bool:
+    """Return whether a record expects something of the plain output."""
+    outputs = record.get("expected_outputs")
+    return (isinstance(outputs, dict) and "output" in outputs) or any(n in PLAIN for n in v1_expectations(record))
+
+
+def names_outputs(record: Record) -> bool:
+    """Return whether a record names the outputs that it expects, instead of expecting only the plain output."""
+    return bool(record.get("expected_outputs")) or any(name not in PLAIN for name in v1_expectations(record))
+
+
+def ignored_fields(config: Record) -> frozenset[str]:
+    """Return the `ignore_fields` of an evaluation_config; those of a wrong type have their own finding."""
+    names = config.get("ignore_fields")
+    return frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+
+
+def has_implied_inputs(record: Record) -> bool:
+    """Return whether the inputs of a v2.0 record are the fields that v2.0 does not define."""
+    return "inputs" not in record and is_v2(record)
 
 
 def identity(record: Record) -> str | None:

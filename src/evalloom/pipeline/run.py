@@ -18,6 +18,7 @@ from evalloom.llms.answer_json import NO_JSON, object_in
 from evalloom.pipeline.aggregate import FailedItem
 from evalloom.pipeline.file import Step, with_options
 from evalloom.pipeline.flow import Flow, ValueSource, WiredStep
+from evalloom.pipeline.record import expects_plain_output, has_implied_inputs
 from evalloom.pipeline.steps import (
     MAX_OUTPUT,
     WHOLE,
@@ -123,9 +124,13 @@ class PipelineRun:
     def _with_defaults(self, inputs: Record) -> Record:
         """Add the defaults of the pipeline to the inputs. Raises CallError for a missing input."""
         declared = self._flow.pipeline.inputs
-        names = {*inputs, *(name for step_inputs in self._step_inputs.values() for name in step_inputs)}
+        if declared and has_implied_inputs(self._context.case.raw):
+            # PIPE-3: of the fields beside those of v2.0, only the declared inputs are inputs.
+            names = self._flow.pipeline.input_names
+            inputs = {name: value for name, value in inputs.items() if name in names}
+        available = {*inputs, *(name for step_inputs in self._step_inputs.values() for name in step_inputs)}
         missing = [
-            declaration.name for declaration in declared if declaration.required and declaration.name not in names
+            declaration.name for declaration in declared if declaration.required and declaration.name not in available
         ]
         if self._items:
             missing = [name for name in missing if name in self._flow.unbatched_inputs]
@@ -402,22 +407,27 @@ class PipelineRun:
                 raise CallError(error.code, message) from None
             if output is not MISSING:
                 value[key] = output
-        if "output" not in value and (plain := self._plain_output(value)) is not MISSING:
-            value["output"] = plain
         steps = [ready.wired.step for ready in self._steps]
         aggregators = [step.id for step in steps if step.kind == "batch_aggregator" and step.id in self._outputs]
-        return Output(value, self._outputs, self._outputs[aggregators[-1]] if aggregators else None)
+        aggregation = self._outputs[aggregators[-1]] if aggregators else None
+        return Output(value, self._outputs, aggregation, plain=self._plain_output(value))
 
-    def _plain_output(self, value: Record) -> Any:
-        """Return the plain output: the evaluation target, or the only output."""
-        target = self._flow.pipeline.evaluation_target
-        if target:
-            step = self._flow.producers.get(target, target)
-            return value.get(target, self._outputs.get(step, MISSING))
-        is_checked = any(
-            check.where == "output" and check.kind in _PLAIN_OUTPUT_CHECKS for check in self._context.case.checks
-        )
-        return next(iter(value.values())) if is_checked and len(value) == 1 else MISSING
+    def _plain_output(self, value: Record) -> str:
+        """Return where the plain output is, if the case or the pipeline asks for one (PIPE-3)."""
+        where, case = self._flow.plain_output, self._context.case
+        checks = [check for check in case.checks if check.where == "output"]
+        if not self._flow.pipeline.evaluation_target:
+            if len(self._flow.outputs) == 1:
+                is_wanted = any(check.kind in _PLAIN_OUTPUT_CHECKS for check in checks)
+            else:
+                # Other checks on `output` mean the whole object.
+                is_wanted = expects_plain_output(case.raw) or any(
+                    check.kind in ("structural", "equals") and not isinstance(check.expected, dict) for check in checks
+                )
+            if not is_wanted:
+                return ""
+        root, _, name = where.partition(".")
+        return where if name in (value if root == "output" else self._outputs) else ""
 
 
 async def _run_together(runner: CodeRunner, items: list[Record], context: Context) -> list[Done]:

@@ -160,8 +160,6 @@ class AggregateRunner:
         return renamed(result, self._options.output) if self._options.output else result
 
     async def _custom(self, items: list[Any], values: Record, context: Context) -> Any:
-        if not items:
-            return {}
         code = sandbox.Code(text=self._options.code, entry=_AGGREGATE)
         call = sandbox.Call({**values, "items": items}, items)
         [done] = await run_code(code, [call], _limits(self._step), context)

@@ -18,7 +18,7 @@ from evalloom.core.functions import NoFunction, find_function, sources_of
 from evalloom.core.model import Context, Finding, Output, Record
 from evalloom.core.text import did_you_mean, list_names, quote
 from evalloom.data.dialect import Rules
-from evalloom.pipeline.file import FindingCollector, Pipeline, place_in, read_pipeline
+from evalloom.pipeline.file import FindingCollector, Pipeline, Step, place_in, read_pipeline
 from evalloom.pipeline.flow import Flow, WiredStep, wire
 from evalloom.pipeline.prompts import agents_folder
 from evalloom.pipeline.run import AssembledPipeline, PipelineRun, ReadyStep
@@ -37,6 +37,8 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     check = load_valid_pipeline(folder / written, with_functions=True)
     pipeline, flows = check.pipeline, check.flows
     assert pipeline is not None
+    if not options.allow_code:
+        _refuse_code(pipeline, flows)
     target = PipelineTarget(flows, check.functions, options.allow_code)
     limit = time_limit(spec, options)
     testsets = _testset_places(pipeline)
@@ -61,6 +63,20 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
             if finding.severity == "warning"
         ),
     )
+
+
+def _refuse_code(pipeline: Pipeline, flows: dict[str, Flow]) -> None:
+    """Raise an error if each variant has a required step with code, because then no case can succeed (PIPE-12)."""
+    holders = [next((wired.step.id for wired in flow.steps if _holds_code(wired.step)), "") for flow in flows.values()]
+    if all(holders):
+        where = f"{pipeline.path.as_posix()}: step {holders[0]!r}"
+        advice = "Pass --allow-code to run it in the sandbox"
+        raise usage_error("code_not_allowed", f"{where}: has code, which is not trusted, so nothing was run. {advice}")
+
+
+def _holds_code(step: Step) -> bool:
+    strategy = step.spec.get("aggregation_strategy", step.spec.get("strategy"))
+    return step.required and (strategy == "custom" if step.kind == "batch_aggregator" else "code" in step.spec)
 
 
 class PipelineCheck(Struct, frozen=True):
@@ -209,6 +225,7 @@ def shape_of(target: PipelineTarget) -> Shape:
         steps=_accepted_inputs(target),
         inputs=required,
         batch_inputs=required & unbatched,
+        accepts=flows[0].pipeline.input_names or None,
         outputs=frozenset(flows[0].outputs),
         reads_items=any(step.batch_mode or step.kind == "batch_aggregator" for step in steps)
         or any(source.kind == "items" for flow in flows for wired in flow.steps for source in wired.sources.values()),

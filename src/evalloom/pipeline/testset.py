@@ -16,7 +16,7 @@ from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.pipeline.dialect import DIALECT, FORMATS
 from evalloom.pipeline.extensions import FIELDS as EXTENSION_FIELDS
-from evalloom.pipeline.record import DEFAULTS, FIELDS, canonical
+from evalloom.pipeline.record import DEFAULTS, FIELDS, canonical, has_implied_inputs
 
 
 @dataclass
@@ -49,6 +49,8 @@ class TestCase:
         custom_fields = {name: value for name, value in original.items() if name not in FIELDS}
         values = {name: getattr(self, name) for name in FIELDS}
         fields = {n: v for n, v in values.items() if v != DEFAULTS[n] or n == "id" or n in original}
+        if has_implied_inputs(self.raw_data) and self.inputs == original.get("inputs"):
+            custom_fields |= fields.pop("inputs")  # they are written as they were read
         return {**fields, **custom_fields}
 
     def get_input(self, key: str, default: Any = None) -> Any:

@@ -25,9 +25,9 @@ _TRACED_ITEMS = 50
 
 def entry_head(wired: WiredStep, flow: Flow) -> Record:
     """Return the fields of a trace entry that are the same in every case."""
-    step, target = wired.step, flow.pipeline.evaluation_target
+    step = wired.step
     outputs = [key for key, source in flow.outputs.items() if source.kind == "step" and source.name == step.id]
-    is_plain = flow.producers.get(target, target) == step.id if target else len(flow.outputs) == 1 and bool(outputs)
+    is_plain = flow.plain_output in (f"steps.{step.id}", *(f"output.{key}" for key in outputs))
     return {
         "type": "step",
         "step": step.id,

@@ -13,8 +13,9 @@ from evalloom.console.layout import Line, table_lines, unbroken
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Record
 from evalloom.core.text import one_line, pluralize, printable
+from evalloom.prompt_eval.analysis.scorecard import PointFigures, Scorecard, count_bad_but_passed
 from evalloom.prompt_eval.folder import Folder
-from evalloom.prompt_eval.reports.content import STATUS_WORDS, average, interval, rate
+from evalloom.prompt_eval.reports.content import average, bad_cases, interval, rate, safety_note, status
 from evalloom.prompt_eval.scores import ScoredCase
 from evalloom.prompt_eval.steps.check import ArtifactFindings
 from evalloom.prompt_eval.steps.context import StepContext
@@ -157,8 +158,8 @@ def score_lines(folder: Folder, result: ScoreResult) -> Iterator[Line]:
     """Yield the outcome of `score`."""
     failed = sum(case.is_failed for case in result.cases)
     done = len(result.cases) - failed - len(result.incomplete)
-    summary = f"{pluralize(done, 'case')} scored, {result.processed} now, {_bad(result.cases)} bad"
-    summary += f", {pluralize(failed, 'failed run')}" if failed else ""
+    bad = bad_cases(_bad(result.cases), count_bad_but_passed(result.cases), failed)
+    summary = f"{pluralize(done, 'case')} scored, {result.processed} now, {bad}"
     summary += f", {len(result.incomplete)} incomplete" if result.incomplete else ""
     yield _step_line("score", f"{folder.table.as_posix()}: {summary}")
     if result.is_rebuilt:
@@ -185,6 +186,7 @@ def score_json(folder: Folder, result: ScoreResult) -> Record:
         "cases": len(result.cases),
         "asked": result.processed,
         "bad": _bad(result.cases),
+        "bad_but_passed": count_bad_but_passed(result.cases),
         "failed_runs": sum(case.is_failed for case in result.cases),
         "incomplete": {case.id: list(case.missing) for case in result.incomplete},
     }
@@ -210,20 +212,24 @@ def report_lines(folder: Folder, result: ReportResult) -> Iterator[Line]:
     card = result.scorecard
     summary = f"pass rate {rate(card.passed, card.rated)}" if card.rated else "no case is scored completely"
     if card.pass_interval is not None:
-        summary += f" (95 % CI {interval(card.pass_interval)})"
-    summary += f", {pluralize(card.bad, 'bad case')}"
-    summary += f", {pluralize(card.failed, 'failed run')}" if card.failed else ""
+        summary += f" ({card.passed} of {card.rated} cases, 95 % CI {interval(card.pass_interval)})"
+    summary += f", {bad_cases(card.bad, card.bad_but_passed, card.failed)}"
     summary += f", {card.incomplete} incomplete" if card.incomplete else ""
     yield _step_line("report", f"{folder.page.as_posix()} and .md: {summary}")
     if card.safety:
-        yield _detail_line(f"safety: {', '.join(failure.case.id for failure in card.safety)}", "bold red")
+        yield _detail_line(f"safety failures: {', '.join(failure.case.id for failure in card.safety)}", "bold red")
     rows = [
-        [point.id, average(point.tally), *map(str, point.tally.counts), STATUS_WORDS[point.status], point.point.name]
+        [point.id, average(point.tally), *map(str, point.tally.counts), _status(card, point), point.point.name]
         for point in card.points
     ]
-    styles = [{"good": "green", "fair": "yellow", "bad": "red"}.get(point.status, "") for point in card.points]
+    colors = {"good": "green", "fair": "yellow", "bad": "red"}
+    styles = ["red" if safety_note(card, point) else colors.get(point.status, "") for point in card.points]
     yield from table_lines(["test point", "mean", "1s", "2s", "3s", "status", "name"], rows, styles, indent=10)
     yield from (_detail_line(remark, "yellow") for remark in result.remarks)
+
+
+def _status(card: Scorecard, point: PointFigures) -> str:
+    return ", ".join(filter(None, (status(point), safety_note(card, point))))
 
 
 def report_json(folder: Folder, result: ReportResult) -> Record:
@@ -235,9 +241,16 @@ def report_json(folder: Folder, result: ReportResult) -> Record:
         "failed_runs": card.failed,
         "incomplete": card.incomplete,
         "bad": card.bad,
+        "bad_but_passed": card.bad_but_passed,
+        "safety_failures": [failure.case.id for failure in card.safety],
+        "passed": card.passed,
+        "rated": card.rated,
         "pass_rate": card.pass_rate,
         "pass_interval": card.pass_interval,
-        "test_points": {point.id: {"average": point.tally.average, "status": point.status} for point in card.points},
+        "test_points": {
+            point.id: {"average": point.tally.average, "status": point.status, "ones": point.tally.ones}
+            for point in card.points
+        },
         "remarks": list(result.remarks),
     }
 
@@ -245,9 +258,9 @@ def report_json(folder: Folder, result: ReportResult) -> Record:
 def attempt_lines(context: StepContext, attempt: ImprovementAttempt) -> Iterator[Line]:
     """Yield the outcome of one attempt to improve the prompt."""
     folder = attempt.folder.as_posix()
-    yield _step_line(
-        "improve", f"{folder}: {pluralize(len(attempt.candidate.edits), 'change')}, tried on {attempt.cases} cases"
-    )
+    where = f"all {attempt.cases}" if attempt.cases == attempt.all_cases else f"{attempt.cases} of {attempt.all_cases}"
+    summary = f"{pluralize(len(attempt.candidate.edits), 'change')}, tried on {where} cases"
+    yield _step_line("improve", f"{folder}: {summary}")
     for edit in attempt.candidate.edits:
         yield _detail_line(f"{edit.change} ({', '.join(edit.evidence)})")
     for gate in attempt.improvement.gates:
@@ -274,6 +287,7 @@ def attempt_json(attempt: ImprovementAttempt) -> Record:
         "prompt": attempt.prompt.as_posix(),
         "promoted": attempt.is_promoted,
         "cases": attempt.cases,
+        "all_cases": attempt.all_cases,
         "gates": {gate.name: gate.holds for gate in attempt.improvement.gates},
     }
 
@@ -287,8 +301,8 @@ def scored_table_lines(source: Path, result: TableResult) -> Iterator[Line]:
         yield f"{printable(source.as_posix())}: no table was written", "bold red"
         return
     where = " and ".join(path.as_posix() for path in result.paths)
-    summary = f"{pluralize(result.cases, 'case')}, {pluralize(len(result.points), 'test point')}, {result.bad} bad"
-    summary += f", {pluralize(result.failed, 'failed run')}" if result.failed else ""
+    summary = f"{pluralize(result.cases, 'case')}, {pluralize(len(result.points), 'test point')}"
+    summary += f", {bad_cases(result.bad, result.bad_but_passed, result.failed)}"
     summary += f", {result.incomplete} incomplete" if result.incomplete else ""
     summary += f", {pluralize(result.unreadable, 'case')} left out that cannot be read" if result.unreadable else ""
     yield printable(f"{where}: {summary}"), "bold"
@@ -300,6 +314,7 @@ def table_json(result: TableResult) -> Record:
         "test_points": list(result.points),
         "cases": result.cases,
         "bad": result.bad,
+        "bad_but_passed": result.bad_but_passed,
         "failed_runs": result.failed,
         "incomplete": result.incomplete,
         "unreadable": result.unreadable,

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from evalloom.analysis.compare_measures import Measures
 from evalloom.core.model import Case, Check, Record, Run, Scored
-from evalloom.core.ranking import names_at
+from evalloom.core.ranking import file_of, names_at
 from evalloom.engine.batch_kind import BatchKind
 
 KIND = "rag"
@@ -35,7 +35,7 @@ def checks_for(case: Case, answer_checks: tuple[Check, ...], config: Record) -> 
         return (hit, *more_measures) if sources else ()
     options = {"normalise": True} if config.get("normalise") else {}
     anchors = [
-        structs.replace(check, name="must_include", options=options)
+        structs.replace(check, name="must_include", options={**check.options, **options})
         for check in case.checks
         if check.kind == "contains_all"
     ]
@@ -61,7 +61,7 @@ def llm_answers(config: Record) -> bool:
 
 def expected_sources(run: Run) -> list[str]:
     """The distinct sources that a run should retrieve."""
-    return _distinct_strings(run.raw.get("expected_sources"))
+    return list(dict.fromkeys(map(file_of, _distinct_strings(run.raw.get("expected_sources")))))
 
 
 def failure_reason(run: Run, scored: Scored) -> str:

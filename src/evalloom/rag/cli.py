@@ -127,7 +127,7 @@ def command() -> None:
     evalloom rag answer cases.jsonl --root docs --profile P
     evalloom rag explain CASE_ID                    explain a miss
     evalloom baseline save good                     save the batch as a baseline
-    evalloom compare latest --baseline good         compare after a change
+    evalloom compare latest --against good         compare after a change
     """
 
 

@@ -17,7 +17,16 @@ from evalloom.core.text import one_line, pluralize, printable
 from evalloom.engine.results import Problem, Results
 from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
-from evalloom.rag.reports.content import official_only, wording_gap
+from evalloom.rag.reports.content import (
+    GAP_HEADS,
+    gap_cells,
+    has_own_pass_rate,
+    official_only,
+    pass_rate,
+    pass_rate_heads,
+    smaller_denominators,
+    wording_gap,
+)
 from evalloom.rag.retrieval import Explained, Refreshed
 from evalloom.rag.retriever import Retriever
 from evalloom.rag.suggest import StarterCases, Suggestion
@@ -84,7 +93,7 @@ def result_lines(
     if missed:
         show = "rag explain" if profiles[0].purpose == "retrieve" else f"batches show {results.path.name} --case"
         yield from command_lines(f"evalloom {show} {shlex.quote(printable(missed[0].id))}", "Next: ")
-    save, compare = unbroken("evalloom baseline save NAME"), unbroken("evalloom compare latest --baseline NAME")
+    save, compare = unbroken("evalloom baseline save NAME"), unbroken("evalloom compare latest --against NAME")
     yield f"Next: {save}; after a change, {compare}", ""
 
 
@@ -114,17 +123,20 @@ def _table(result: RagResults) -> Iterator[Line]:
     names = [measure.name for measure in result.overall.measures]
     header = [
         "",
-        "cases",
+        "measured",
         *(part for name in names for part in ([name, "95 % CI"] if name == result.deciding else [name])),
+        *pass_rate_heads(result),
     ]
     groups = [result.overall, *result.buckets]
     tags = result.tags if len(result.tags) <= _SHOWN else []
-    yield from table_lines(header, [_row(group, result.deciding) for group in [*groups, *tags]])
+    yield from table_lines(
+        header, [_row(group, result.deciding, has_own_pass_rate(result)) for group in [*groups, *tags]]
+    )
     if result.tags and not tags:
         yield f"({pluralize(len(result.tags), 'tag')}: the report shows them)", "dim"
 
 
-def _row(group: GroupMeasures, deciding: str) -> list[str]:
+def _row(group: GroupMeasures, deciding: str, with_pass_rate: bool) -> list[str]:
     cells = [printable(group.name), f"{group.cases:,}"]
     for measure in group.measures:
         if measure.name != deciding:
@@ -133,6 +145,9 @@ def _row(group: GroupMeasures, deciding: str) -> list[str]:
             cells += ["-", "-"]
         else:
             cells += [f"{measure.mean:.1%}", percent_interval(measure.low, measure.high)]
+    if with_pass_rate:
+        rate = group.pass_rate.mean
+        cells += [f"{group.errors:,}", "-" if rate is None else f"{rate:.1%}"]
     return cells
 
 
@@ -143,6 +158,8 @@ def _apart(result: RagResults) -> Iterator[Line]:
     errors = Counter(row.error for row in result.cases if row.status == "error")
     for text, number in errors.most_common(_ERRORS):
         yield f"    {number:,} × {one_line(text, 300)}", "yellow"
+    for sentence in filter(None, (*smaller_denominators(result), pass_rate(result))):
+        yield sentence, "yellow"
     for measure, number in result.unjudged.items():
         yield f"{measure}: {pluralize(number, 'case')} could not be judged; 'evalloom batches show' shows why", "yellow"
 
@@ -158,6 +175,7 @@ def _wordings(result: RagResults) -> Iterator[Line]:
             )
         return
     yield wording_gap(result), "bold"
+    yield from table_lines(list(GAP_HEADS), [list(gap_cells(gap)) for gap in pairs.gaps])
     if only := official_only(result):
         names = ", ".join(map(printable, only[:_SHOWN]))
         more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""
@@ -209,6 +227,9 @@ def as_json(
     figures: dict[str, Any] = {"batch": batch.id, "config": batch.config, "profiles": []}
     for result in profiles:
         whole = msgspec.to_builtins(result)
+        whole["pairs"]["gaps"] = [
+            msgspec.to_builtins(gap) | {"conclusion": gap.conclusion} for gap in result.pairs.gaps
+        ]
         figures["profiles"].append({name: value for name, value in whole.items() if name not in ("cases", "config")})
     if results is not None:
         figures |= {"path": results.path.as_posix(), "stopped": results.stopped}

@@ -13,6 +13,8 @@ from typing import Any
 
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
+from evalloom.core.phrases import find_phrase, plain_width
+from evalloom.core.ranking import file_of, with_slashes
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.conversion import ConversionNotes, is_text_check
 from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
@@ -149,25 +151,31 @@ def _source_findings(sources: Any, rules: Rules) -> Iterator[Remark]:
         return
     # A run that only checks how paths are written touches no file.
     opens_sources = rules.check_sources_exist or rules.check_must_include_in_sources
-    for number, source in enumerate(sources):
-        if not isinstance(source, str) or not source.strip():
-            message = f"expected_sources[{number}]: expected a path, got {describe(source)}"
-            yield error("bad_expected_sources", ("expected_sources", number), message)
-        elif _leaves_root(source) or (opens_sources and _resolves_outside(source, rules.root)):
-            message = f"expected_sources[{number}]: {quote(source)} is outside the root. Name it relative to --root"
-            yield error("source_outside_root", ("expected_sources", number), message)
-        elif rules.check_sources_exist and (missing := _missing(source, rules.root)):
+    for number, written in enumerate(sources):
+        path, name = ("expected_sources", number), f"expected_sources[{number}]"
+        if not isinstance(written, str) or not written.strip():
+            yield error("bad_expected_sources", path, f"{name}: expected a path, got {describe(written)}")
+            continue
+        source = file_of(written)
+        if _leaves_root(source) or (opens_sources and _resolves_outside(source, rules.root)):
+            message = f"{name}: {quote(written)} is outside the root. Name it relative to --root"
+            yield error("source_outside_root", path, message)
+            continue
+        if "\\" in written:
+            message = f"{name}: a backslash is read as /; write {quote(with_slashes(written))}"
+            yield warning("path_separator", path, message)
+        if rules.check_sources_exist and (missing := _missing(source, rules.root)):
             code, message = missing
-            yield error(code, ("expected_sources", number), f"expected_sources[{number}]: {message}")
+            yield error(code, path, f"{name}: {message}")
 
 
 def _leaves_root(source: str) -> bool:
     """Whether a path as written is absolute or climbs out of the folder it is relative to."""
-    if ".." not in source and source[:1] not in "/\\~" and ":" not in source and "\0" not in source:
+    if ".." not in source and source[:1] not in "/~" and ":" not in source and "\0" not in source:
         return False
     if _DRIVE_OR_SCHEME.match(source):
         return True
-    parts = source.replace("\\", "/").split("/")
+    parts = source.split("/")
     if parts[0] in ("", "~") or parts[0].endswith(":") or "\0" in source:
         return True
     depth = 0
@@ -192,15 +200,13 @@ def _resolved(source: str, root: FilePath) -> FilePath:
 @lru_cache(maxsize=65536)
 def _missing(source: str, root: FilePath) -> tuple[str, str] | None:
     """The code and message for a source that does not exist; a trailing slash means a folder."""
-    path, is_folder = root / source, source.endswith(("/", "\\"))
+    path, is_folder = root / source, source.endswith("/")
     # os.path answers False where pathlib raises: a name too long, a folder that may not be entered.
     if os.path.isdir(path) if is_folder else os.path.isfile(path):
         return None
     hint = ""
     if os.path.exists(path):
         hint = ". It is a file: leave out the / at its end" if is_folder else ". It is a folder: write / at its end"
-    elif "\\" in source and os.path.exists(root / source.replace("\\", "/")):
-        hint = ". Write the path with /"
     what = "folder" if is_folder else "file"
     message = f"there is no {what} {quote(source)} under {quote(root.as_posix())}{hint}"
     return ("expected_dir_missing" if is_folder else "expected_file_missing"), message
@@ -245,23 +251,29 @@ def _anchors_not_in_sources(record: Record, root: FilePath) -> Iterator[Remark]:
     sources, anchors = record.get("expected_sources"), record["must_include"]
     if not isinstance(sources, list) or not isinstance(anchors, list):
         return
-    named = [source for source in sources if isinstance(source, str) and source.strip() and not source.endswith("/")]
-    inside = [source for source in named if not _leaves_root(source) and not _resolves_outside(source, root)]
-    texts = [_source_text(_resolved(source, root)) for source in inside]
-    readable = [text for text in texts if text is not None]
+    named = [file_of(source) for source in sources if isinstance(source, str) and source.strip()]
+    files = [source for source in named if not source.endswith("/")]
+    inside = [source for source in files if not _leaves_root(source) and not _resolves_outside(source, root)]
+    texts = [text for source in inside if (text := _source_text(_resolved(source, root))) is not None]
     for number, anchor in enumerate(anchors):
-        if readable and isinstance(anchor, str) and anchor.strip() and not any(anchor in text for text in readable):
-            message = f"must_include[{number}]: {quote(anchor)} is in none of the expected files"
-            yield warning("must_include_not_in_expected_sources", ("must_include", number), message)
+        if not (texts and isinstance(anchor, str) and anchor.strip()):
+            continue
+        found = {find_phrase(text, plain_width(anchor)) for text in texts}
+        path, name = ("must_include", number), f"must_include[{number}]: {quote(anchor)}"
+        if found == {"no"}:
+            yield warning("must_include_not_in_expected_sources", path, f"{name} is in none of the expected files")
+        elif "yes" not in found:
+            message = f"{name} is in the expected files only as part of a longer number, which does not count"
+            yield warning("must_include_in_longer_number", path, message)
 
 
 @cache
 def _source_text(path: FilePath) -> str | None:
-    """The text of a source, read once for all cases that name it (RAG-6); None when it is not a text file."""
+    """The text of a source in NFKC, read once for all cases that name it (RAG-6); None when it is not a text file."""
     for encoding in ("", "gb18030"):
         try:
             chunks = read_chunks(Source(path.as_posix(), path, encoding))
-            return b"".join(chunks).decode("utf-8", "replace")
+            return plain_width(b"".join(chunks).decode("utf-8", "replace"))
         except Refused as refusal:
             if refusal.problem.code != "not_utf8":
                 return None
@@ -273,7 +285,7 @@ def to_case(record: Record, origin: Origin) -> Case:
     tags = [record.get("bucket") or "official", *_list(record.get("tags"))]
     sources = [source for source in _list(record.get("expected_sources")) if isinstance(source, str)]
     anchors = [text for text in _list(record.get("must_include")) if isinstance(text, str) and text.strip()]
-    checks = (Check("source_hit", sources, "sources"), Check("contains_all", anchors))
+    checks = (Check("source_hit", sources, "sources"), Check("contains_all", anchors, options={"whole_numbers": True}))
     return Case(
         id=str(record.get("id", "")),
         inputs={"query": record.get("query")},

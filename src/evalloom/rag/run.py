@@ -229,7 +229,7 @@ def exit_status(
         rate = result.overall.measure(result.deciding).mean
         if fail_under is not None and (rate is None or rate < fail_under):
             reasons.append(f"{result.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
-    has_missed = fail_under is None and any(result.overall.passed < result.overall.cases for result in profiles)
+    has_missed = fail_under is None and any(result.overall.failing for result in profiles)
     has_failed = bool(reasons) or has_missed
     reasons += [f"the gate {gate.text} does not hold" for gate in gates if not gate.holds]
     if problem and not has_failed:
@@ -252,7 +252,7 @@ def problem_of(profiles: list[RagResults], accepted: Accepted) -> Problem | None
 
 def check_gates(path: Path, settings: Settings) -> list[GateResult]:
     """Check the gates of the settings against a stored batch."""
-    tally = Tally()
+    tally = Tally(manifest(path).options.get("pass_if"))
     for run, scored in stored_runs(path) if settings.gates else ():
         tally.add(run, scored)
     return [gates.parse(text).check(tally) for text in settings.gates]

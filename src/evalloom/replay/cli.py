@@ -25,6 +25,8 @@ from evalloom.replay.cli_text import (
     ComparisonView,
     collect_stats,
     comparison_lines,
+    incomplete_notes,
+    left_out_notes,
     list_lines,
     replay_lines,
     run_lines,
@@ -37,7 +39,7 @@ from evalloom.replay.compare import (
     compare_row,
     compare_rows,
 )
-from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, load_sides, replay_files
+from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, left_out, load_sides, replay_files
 from evalloom.replay.requests import RequestError
 from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
@@ -217,17 +219,21 @@ def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
     """Compare two replays row by row: stable, drift, new or gone.
 
     A and B are replay ids, prefixes of ids, 'latest', 'previous', or files that -o wrote. B defaults to the
-    latest replay; without A and B, the last two replays of the same rows are compared.
+    latest replay; without A and B, the last two complete replays of the same rows are compared. 'previous' is complete
+    too: an interrupted replay is compared only if it is named, or is the latest.
 
     Exit codes: 0 all rows are stable; 1 some are not; 2 wrong usage or nothing to compare.
     """
     with _existing_service(data_dir) as service:
         sides = load_sides(a, b, service)
+        names, states = (sides[0].name, sides[1].name), (sides[0].state, sides[1].state)
+        passed_over = left_out(a, b, sides, service)
+        ids = [replay.replay_id for replay in passed_over]
         pairs = compare_rows(*(side.summaries() for side in sides))
         rows = {word: [pair for pair in pairs if pair.status == word] for word in ("stable", "drift", "new", "gone")}
         outcomes = compare_outcomes(*(side.outcomes() for side in sides))
         if as_json:
-            head = build_comparison(sides[0].name, sides[1].name, pairs, outcomes, [])
+            head = build_comparison(names, pairs, outcomes, [], states, ids)
             # `rows` is the last field, so the array can be streamed.
             click.echo(msgspec.json.encode(head).removesuffix(b"[]}"), nl=False)
             _print_array(_row(pair, *sides) for pair in pairs if pair.status != "stable")
@@ -235,9 +241,12 @@ def compare_command(a: str, b: str, data_dir: str, as_json: bool) -> int:
         else:
             shown = [_row(pair, *sides) for pair in rows["drift"][:ROWS_SHOWN]]
             new, gone = ([pair.row_index for pair in rows[word]] for word in ("new", "gone"))
-            result = build_comparison(sides[0].name, sides[1].name, pairs, outcomes, shown)
+            result = build_comparison(names, pairs, outcomes, shown, states, ids)
             what = sides[0].what, sides[1].what
-            print_lines(comparison_lines(ComparisonView(result, what, new, gone, outcomes, _data_dir_shown(data_dir))))
+            incomplete = [side.summary for side in sides if side.summary and side.state != "complete"]
+            notes = *incomplete_notes(incomplete), *left_out_notes(passed_over)
+            view = ComparisonView(result, what, new, gone, outcomes, notes, _data_dir_shown(data_dir))
+            print_lines(comparison_lines(view))
     return int(len(rows["stable"]) < len(pairs))
 
 

@@ -13,12 +13,14 @@ from evalloom.console.layout import Line, Verbatim, command_lines, seconds, tabl
 from evalloom.core.text import one_line, pluralize, printable
 from evalloom.replay.compare import OutcomeComparison, ReplayComparison, RowComparison, SegmentChange
 from evalloom.replay.recipe.trace import Answered, Message, RunError, RunRecord, Segment
-from evalloom.replay.service import ReplaySummary
+from evalloom.replay.service import ReplaySummary, state_text
 
 ROWS_SHOWN = 10
 """Drifting rows shown with their diff."""
 _ERRORS_SHOWN = 20
 _NAMES_SHOWN = 20
+_NODES_SHOWN = 5
+_LEFT_OUT_SHOWN = 3
 _DIFF_SHOWN = 20
 _WIDTH = 200
 _STYLES = {"succeeded": "green", "failed": "red", "passed": "green", "error": "magenta"}
@@ -50,7 +52,7 @@ def collect_stats(records: Iterable[RunRecord]) -> RecordStats:
         stats.missing.update({name for segment in record.trace.segments for name in segment.missing_variables})
         if record.trace.truncated:
             stats.cut.append(record.row_index)
-        errors_by_text = [(_error_text(error), stats.failed) for error in record.errors]
+        errors_by_text = [(text, stats.failed) for text in _error_texts(record.errors)]
         if model := record.trace.model:
             stats.answers[model.status] += 1
             errors_by_text += [(reason, stats.unmet) for reason in _reasons(model)]
@@ -85,12 +87,21 @@ def _error_lines(errors_by_text: dict[str, list[int]]) -> Iterator[Line]:
         yield f"  … and {len(errors_by_text) - _ERRORS_SHOWN:,} other errors; -o FILE writes all of them", "dim"
 
 
-def _error_text(error: RunError) -> str:
-    """Format an error with its variable and node."""
-    code = f" [{error.error_code}]" if error.error_code else ""
-    places = [f"variable {error.variable_id!r}"] * bool(error.variable_id)
-    places += [f"node {error.node_id!r}"] * bool(error.node_id)
-    return f"{', '.join(places)}{': ' if places else ''}{error.message}{code}"
+def _error_texts(errors: Iterable[RunError]) -> list[str]:
+    """Format each error once, with its variable and the nodes that it breaks."""
+    nodes: dict[tuple[str, str, str], list[str]] = {}
+    for error in errors:
+        broken = nodes.setdefault((error.error_code, error.message, error.variable_id), [])
+        broken += [repr(error.node_id)] * bool(error.node_id)
+    return [_error_text(*error, broken) for error, broken in nodes.items()]
+
+
+def _error_text(code: str, message: str, variable_id: str, nodes: list[str]) -> str:
+    places = [f"variable {variable_id!r}"] * bool(variable_id)
+    if nodes:
+        more = f" and {len(nodes) - _NODES_SHOWN} more" if len(nodes) > _NODES_SHOWN else ""
+        places.append(f"{'node' if len(nodes) == 1 else 'nodes'} {', '.join(nodes[:_NODES_SHOWN])}{more}")
+    return f"{', '.join(places)}{': ' if places else ''}{message}{f' [{code}]' if code else ''}"
 
 
 def _missing_lines(missing: Counter[str]) -> Iterator[Line]:
@@ -144,14 +155,19 @@ def list_lines(replays: list[ReplaySummary]) -> Iterator[Line]:
     if not replays:
         yield "There is no replay yet: 'evalloom replay --project FILE --dataset FILE' makes one.", ""
         return
-    header = ["replay", "created", "project", "dataset", "profile", "rows", "failed"]
-    yield from table_lines(header, [_cells(replay) for replay in replays])
+    # At 80 columns, a column that is mostly empty would break the ids, which are copied into the next command.
+    has_profile = any(replay.profile for replay in replays)
+    header = ["replay", "created", "project", "dataset", *(["profile"] * has_profile), "rows", "failed", "state"]
+    yield from table_lines(header, [_cells(replay, has_profile) for replay in replays])
 
 
-def _cells(replay: ReplaySummary) -> list[str]:
-    created = replay.created_at[:16].replace("T", " ")
-    names = [replay.replay_id, created, replay.project_id, replay.dataset_id, replay.profile or "none"]
-    return [*names, str(replay.row_count), str(replay.failed)]
+def _cells(replay: ReplaySummary, has_profile: bool) -> list[str]:
+    created = f"{replay.created_at[:16].replace('T', ' ')}Z"
+    names = [replay.replay_id, created, replay.project_id, replay.dataset_id]
+    names += [replay.profile or "none"] * has_profile
+    is_known = replay.state != "complete" and replay.rows_asked is not None
+    state = f"{replay.state} (of {replay.rows_asked:,})" if is_known else replay.state
+    return [*names, str(replay.row_count), str(replay.failed), state]
 
 
 # -- one run ------------------------------------------------------------------------------------------
@@ -163,15 +179,18 @@ def run_lines(record: RunRecord) -> Iterator[Line]:
     yield f"{record.status.upper()} {printable(record.run_id)}   row {record.row_index}, {record.created_at}", style
     yield f"project {printable(record.project_id)}, dataset {printable(record.dataset_id)}", "dim"
     yield f"digest  {printable(record.output_digest)}", "dim"
-    for error in record.errors:
-        yield f"  {one_line(_error_text(error), _WIDTH)}", "red"
+    for text in _error_texts(record.errors):
+        yield f"  {one_line(text, _WIDTH)}", "red"
     for segment in record.trace.segments:
         yield from _segment_lines(segment)
     if record.trace.truncated:
         yield "The text is cut off after 20,000 bytes.", "yellow"
-    if record.trace.messages:
+    # The errors of the run are above, with their nodes.
+    above = {(error.error_code, error.message) for error in record.errors}
+    messages = [one for one in record.trace.messages if (one.code, one.message) not in above]
+    if messages:
         yield "Variables and messages:", "bold"
-    for message in record.trace.messages:
+    for message in messages:
         yield f"  {_message(message)}", _SEVERITY_STYLES[message.severity]
     if record.trace.model:
         yield from _model_lines(record.trace.model)
@@ -216,7 +235,22 @@ class ComparisonView(Struct, frozen=True):
     new: list[int]
     gone: list[int]
     outcomes: OutcomeComparison
+    notes: tuple[str, ...] = ()
+    """Statements about replays that are not complete."""
     data_dir: str = ""
+
+
+def incomplete_notes(replays: Iterable[ReplaySummary]) -> Iterator[str]:
+    """Warn about compared replays that are not complete."""
+    return (f"{state_text(replay)}: rows that it lacks are new or gone" for replay in replays)
+
+
+def left_out_notes(replays: list[ReplaySummary]) -> Iterator[str]:
+    """Say which replays were not chosen."""
+    for replay in replays[:_LEFT_OUT_SHOWN]:
+        yield f"left out: {state_text(replay)}; name it to compare it"
+    if len(replays) > _LEFT_OUT_SHOWN:
+        yield f"left out: {len(replays) - _LEFT_OUT_SHOWN:,} more that are not complete"
 
 
 def comparison_lines(view: ComparisonView) -> Iterator[Line]:
@@ -229,6 +263,7 @@ def comparison_lines(view: ComparisonView) -> Iterator[Line]:
     yield f"  {printable(compared.a)} → {printable(compared.b)}", "dim"
     if view.what[0] != view.what[1]:
         yield f"  not the same: {printable(view.what[0])} → {printable(view.what[1])}", "yellow"
+    yield from ((f"  {printable(note)}", "yellow") for note in view.notes)
     shown: dict[tuple[str, ...], int] = {}
     for row in compared.rows:
         changed = tuple(line for line in row.diff if line[0] in "+-")

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary, Segment, Trace
+from evalloom.replay.store.running import ReplayState
 
 RowStatus = Literal["stable", "drift", "new", "gone"]
 
@@ -57,6 +58,10 @@ class ReplayComparison(Struct, frozen=True, rename="camel"):
 
     a: str
     b: str
+    a_state: ReplayState
+    b_state: ReplayState
+    left_out: list[str]
+    """Replays that are newer than `a` and were not chosen, because they are not complete."""
     stable: int
     drift: int
     new: int
@@ -120,13 +125,19 @@ def compare_outcomes(a: Mapping[int, Outcome], b: Mapping[int, Outcome]) -> Outc
 
 
 def build_comparison(
-    a: str, b: str, pairs: Iterable[Pair], outcomes: OutcomeComparison, rows: list[RowComparison]
+    names: tuple[str, str],
+    pairs: Iterable[Pair],
+    outcomes: OutcomeComparison,
+    rows: list[RowComparison],
+    states: tuple[ReplayState, ReplayState] = ("complete", "complete"),
+    left_out: Sequence[str] = (),
 ) -> ReplayComparison:
     """Build the comparison of two replays; `rows` are the rows to show."""
     counts = Counter(pair.status for pair in pairs)
     return ReplayComparison(
-        a,
-        b,
+        *names,
+        *states,
+        list(left_out),
         counts["stable"],
         counts["drift"],
         counts["new"],

@@ -230,6 +230,7 @@ DIALECT = Dialect(
     findings=findings,
     are_clean=are_clean,
     to_case=to_case,
+    has_row_numbers=True,
     write=write,
     schema=schema,
     not_object_code="row_invalid",

@@ -31,9 +31,11 @@ from evalloom.replay.recipe.assemble import AssembledRow
 from evalloom.replay.recipe.document import RecipeFile
 from evalloom.replay.recipe.parse import read_recipe
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
-from evalloom.replay.service import ReplayService, ReplaySummary, summary_of
+from evalloom.replay.service import ReplayService, ReplaySummary, left_out_text, summary_of
 from evalloom.replay.session import MODEL_WINDOW, ReplayRun, new_replay_id
+from evalloom.replay.store.database import MAX_CANDIDATES
 from evalloom.replay.store.records import WINDOW, Counts, Replay, ReplayCounts
+from evalloom.replay.store.running import ReplayState
 
 _NOT_ID = lazy_pattern(r"[^A-Za-z0-9_-]+")
 _MAX_SHOWN = 10
@@ -71,16 +73,18 @@ def replay_files(
     state = service.redactor.value(file.state)
     name = _id_of(str(file.body.get("id") or project.stem), "project")
     source = spooled(source_of(dataset))
-    _check_rows(source)
+    row_count = _count_rows(source)
+    asked = max(0, row_count - offset if limit is None else min(row_count - offset, limit))
     # A path, so that files of the same name in two folders have different ids.
     dataset_name = os.path.relpath(source.name) if source.path is not None else "stdin"
-    replay = Replay(new_replay_id(), _id_of(dataset_name, "rows"), name, utc_now_z(), profile)
+    replay = Replay(new_replay_id(), _id_of(dataset_name, "rows"), name, utc_now_z(), profile, asked)
     digest = sha256_hex(msgspec.json.encode(state))
     replay_run = ReplayRun(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
     rows = islice(_rows(source, service), min(offset, sys.maxsize), last)
     try:
-        run_loop(_run_rows(replay_run, rows, offset, service, progress))
+        with replay_run:
+            run_loop(_run_rows(replay_run, rows, offset, service, progress))
     except KeyboardInterrupt:
         raise interrupted(replay.id, service) from None
     # Past the last row, nothing is stored.
@@ -91,7 +95,10 @@ def replay_files(
 def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
     """Return the error for a replay stopped by Ctrl-C."""
     stored = service.store.replay(replay_id)
-    outcome = f"{stored.counts.rows:,} rows are kept as replay {replay_id}" if stored else "nothing is kept"
+    outcome = "nothing is kept"
+    if stored:
+        asked = f" of {stored.replay.rows_asked:,}" if stored.replay.rows_asked is not None else ""
+        outcome = f"{stored.counts.rows:,}{asked} rows are kept as replay {replay_id}"
     return EvalloomError("stopped", f"interrupted: {outcome}")
 
 
@@ -126,13 +133,13 @@ async def _run_rows(
             await model_runner.close()
 
 
-def _check_rows(source: Source) -> None:
-    """Raise if a file is unreadable or has no rows; a row that is not an object only fails that row."""
-    has_rows = False
+def _count_rows(source: Source) -> int:
+    """Count the rows of a file; raise if it is unreadable or has none. A row that is not an object only fails."""
+    count = 0
     errors: list[str] = []
     for item in Dataset(source, FORMATS, "replay"):
         if isinstance(item, Row) or item.code == "row_invalid":
-            has_rows = True
+            count += 1
         elif item.severity == "error":
             where = f"{item.file or source.name}:{item.place.line}" if item.place.line else item.file or source.name
             # This command has no --encoding flag.
@@ -140,8 +147,9 @@ def _check_rows(source: Source) -> None:
     if errors:
         more = [f"… and {len(errors) - _MAX_SHOWN} more"] if len(errors) > _MAX_SHOWN else []
         raise usage_error("bad_dataset", "\n".join(errors[:_MAX_SHOWN] + more))
-    if not has_rows:
+    if not count:
         raise usage_error("no_cases", f"{source.name}: expected rows to replay, got none")
+    return count
 
 
 def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, AssembledRow | None]]:
@@ -149,7 +157,9 @@ def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembl
         if isinstance(item, Row):
             yield service.redactor.value(item.value), None
         elif item.code == "row_invalid":
-            yield None, recipes.failed_row(f"{source.name}:{item.place.line}: {item.message}")
+            # The message quotes the row.
+            message = service.redactor.text(f"{source.name}:{item.place.line}: {item.message}")
+            yield None, recipes.failed_row(message)
 
 
 def _id_of(name: str, otherwise: str) -> str:
@@ -172,17 +182,24 @@ class Side:
         summaries: Callable[[], Iterator[RunSummary]],
         outcomes: Callable[[], dict[int, Outcome]],
         record: Callable[[int], RunRecord | None],
+        summary: ReplaySummary | None = None,
     ) -> None:
-        """`what` names the recipe and the dataset."""
+        """`what` names the recipe and the dataset; `summary` is that of a stored replay."""
         self.name = name
         self.what = what
         self.summaries = summaries
         self.outcomes = outcomes
         self.record = record
+        self.summary = summary
+
+    @property
+    def state(self) -> ReplayState:
+        # A file of records is written when its replay is complete.
+        return self.summary.state if self.summary else "complete"
 
 
 def load_sides(a: str, b: str, service: Callable[[], ReplayService]) -> tuple[Side, Side]:
-    """Find both sides of a comparison, by default the last two replays; the service is opened only for replays."""
+    """Find both sides of a comparison, by default the last two complete replays; open the service only for replays."""
     if not a:
         return _last_sides(service())
     sides = load_side(a, service), load_side(b, service)
@@ -197,12 +214,28 @@ def _last_sides(service: ReplayService) -> tuple[Side, Side]:
     newest = service.store.all_replays(1, 0)
     if not newest:
         raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
-    dataset = newest[0].replay.dataset
-    chosen = service.store.choose_two(dataset)
-    if chosen is None:
-        message = f"expected two replays of {dataset!r} to compare, got one. Replay it once more"
-        raise usage_error("replay_not_found", message)
+    chosen = _choose_two(newest[0].replay.dataset, service)
     return _stored_side(chosen[0], service), _stored_side(chosen[1], service)
+
+
+def _choose_two(dataset: str, service: ReplayService, newer: str = "") -> tuple[str, str]:
+    chosen = service.store.choose_two(dataset, b=newer)
+    if chosen is None:
+        has_one = any(replay.state == "complete" for replay in service.store.replays(dataset, MAX_CANDIDATES, 0))
+        hint = left_out_text(service.store.left_out(dataset, None))
+        got = f"got {'one' if has_one else 'none'}{hint}"
+        message = f"expected two complete replays of {dataset!r} to compare, {got}. Replay it once more"
+        raise usage_error("replay_not_found", message)
+    return chosen
+
+
+def left_out(a: str, b: str, sides: tuple[Side, Side], service: Callable[[], ReplayService]) -> list[ReplaySummary]:
+    """List the replays that were not taken for a side because they are not complete; `a` and `b` as in `load_sides`."""
+    summary = sides[0].summary
+    if summary is None or (a and "previous" not in (a, b)):
+        return []
+    chosen = (sides[0].name, sides[1].name)
+    return [summary_of(replay) for replay in service().store.left_out(summary.dataset_id, chosen)]
 
 
 def load_side(name: str, service: Callable[[], ReplayService]) -> Side:
@@ -215,18 +248,20 @@ def load_side(name: str, service: Callable[[], ReplayService]) -> Side:
 def _stored_side(id: str, service: ReplayService) -> Side:
     store, stored = service.store, service.store.replay(id)
     what = f"{stored.replay.project} · {stored.replay.dataset}" if stored else ""
-    return Side(id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row))
+    summary = summary_of(stored) if stored else None
+    return Side(
+        id, what, lambda: store.summaries(id), lambda: store.outcomes(id), lambda row: store.run(id, row), summary
+    )
 
 
 def find_replay(name: str, service: ReplayService) -> str:
     """Return the id of the replay that a name refers to."""
-    if name == "previous":
-        return _last_sides(service)[0].name
-    if name in ("latest", "last"):
+    if name in ("latest", "last", "previous"):
         newest = service.store.all_replays(1, 0)
         if not newest:
             raise usage_error("replay_not_found", "there is no replay yet. 'evalloom replay' makes one")
-        return newest[0].replay.id
+        replay = newest[0].replay
+        return _choose_two(replay.dataset, service, replay.id)[0] if name == "previous" else replay.id
     ids = service.store.replays_by_prefix(name, 6)
     if len(ids) == 1 or name in ids:
         return name if name in ids else ids[0]

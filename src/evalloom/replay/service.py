@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
@@ -54,6 +54,7 @@ from evalloom.replay.resolvers import Resolution, reach_of, resolve
 from evalloom.replay.session import CachedPack, LruCache, ReplayRun, new_replay_id, redact
 from evalloom.replay.store.database import FILE, FOLDER, ReplayStore
 from evalloom.replay.store.records import PackDeleted, Replay, ReplayCounts, RunFilter, StoredDataset, StoredProject
+from evalloom.replay.store.running import ReplayState
 from evalloom.settings import Settings
 from evalloom.settings import secrets as settings_secrets
 from evalloom.settings.keys import Redactor
@@ -105,6 +106,9 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     row_count: int
     succeeded: int
     failed: int
+    state: ReplayState
+    """`interrupted` if fewer rows are stored than were asked for and none are being added."""
+    rows_asked: int | None = None
     profile: str = ""
     checks_passed: int = 0
     checks_failed: int = 0
@@ -242,7 +246,7 @@ class ReplayService:
                     return [(replay_run.replay.id, await replay_run.reuse_pack(first, cached))]
         return []
 
-    async def replay_stream(self, dataset_id: str, body: Any) -> AsyncIterator[bytes]:
+    async def replay_stream(self, dataset_id: str, body: Any) -> AsyncGenerator[bytes, None]:
         """Replay any number of rows; yield a JSON array of summaries per window once it is on disk."""
         request = read_replay(body, is_streamed=True)
         async with aclosing(self._stream_windows(dataset_id, request)) as windows:
@@ -250,6 +254,7 @@ class ReplayService:
                 yield summaries
 
     def _run_windows(self, dataset_id: str, request: ReplayRequest) -> list[tuple[str, bytes]]:
+        # At most 200 rows are one window, so such a replay is stored as a whole or not at all.
         replay_run = self._start_run(dataset_id, request)
         return [(replay_run.replay.id, replay_run.run_window(first, count)) for first, count in replay_run.windows]
 
@@ -257,14 +262,15 @@ class ReplayService:
         replay_run = await self._run_in_thread(self._start_run, dataset_id, request)
         model_runner = self.model_runner(request.profile) if request.profile else None
         try:
-            for first, count in replay_run.windows:
-                if model_runner is None:
-                    summaries = await self._run_in_thread(replay_run.run_window, first, count)
-                else:
-                    rows, assembled = await self._run_in_thread(replay_run.load_and_assemble, first, count)
-                    answered = await model_runner.answer_rows(replay_run.recipe.nodes, rows, assembled)
-                    summaries = await self._run_in_thread(replay_run.store_rows, first, answered)
-                yield replay_run.replay.id, summaries
+            with replay_run:
+                for first, count in replay_run.windows:
+                    if model_runner is None:
+                        summaries = await self._run_in_thread(replay_run.run_window, first, count)
+                    else:
+                        rows, assembled = await self._run_in_thread(replay_run.load_and_assemble, first, count)
+                        answered = await model_runner.answer_rows(replay_run.recipe.nodes, rows, assembled)
+                        summaries = await self._run_in_thread(replay_run.store_rows, first, answered)
+                    yield replay_run.replay.id, summaries
         finally:
             if model_runner is not None:
                 await model_runner.close()
@@ -396,7 +402,15 @@ class ReplayService:
         outcomes = compare_outcomes(self.store.outcomes(older), self.store.outcomes(newer))
         page = [pair for pair in pairs if status in ("", pair.status)][offset : offset + limit]
         rows = [self._with_diff(pair) for pair in page]
-        return build_comparison(older, newer, pairs, outcomes, rows)
+        left_out = [] if a and b else self.store.left_out(dataset_id, (older, newer))
+        ids = [replay.replay.id for replay in left_out]
+        return build_comparison(
+            (older, newer), pairs, outcomes, rows, (self._state_of(older), self._state_of(newer)), ids
+        )
+
+    def _state_of(self, replay_id: str) -> ReplayState:
+        stored = self.store.replay(replay_id)
+        return stored.state if stored else "complete"
 
     def _with_diff(self, pair: Pair) -> RowComparison:
         if pair.status != "drift" or pair.a is None or pair.b is None:
@@ -414,9 +428,9 @@ class ReplayService:
                 raise not_found("replay", id)
         chosen = self.store.choose_two(dataset_id, a, b)
         if chosen is None:
-            raise RequestError(
-                "replay_not_found", "expected two replays of the dataset to compare. Replay it once more"
-            )
+            hint = left_out_text(self.store.left_out(dataset_id, None))
+            message = f"expected two complete replays of the dataset to compare{hint}. Replay it once more"
+            raise RequestError("replay_not_found", message)
         return chosen
 
     # -- one context ----------------------------------------------------------------------------------
@@ -466,10 +480,31 @@ def summary_of(stored: ReplayCounts) -> ReplaySummary:
     """Summarize a replay."""
     replay, counts = stored.replay, stored.counts
     return ReplaySummary(
-        *(replay.id, replay.created_at, replay.project, replay.dataset, stored.offset),
-        *(counts.rows, counts.succeeded, counts.rows - counts.succeeded),
-        *(replay.profile, counts.met, counts.unmet),
+        replay_id=replay.id,
+        created_at=replay.created_at,
+        project_id=replay.project,
+        dataset_id=replay.dataset,
+        offset=stored.offset,
+        row_count=counts.rows,
+        succeeded=counts.succeeded,
+        failed=counts.rows - counts.succeeded,
+        state=stored.state,
+        rows_asked=replay.rows_asked,
+        profile=replay.profile,
+        checks_passed=counts.met,
+        checks_failed=counts.unmet,
     )
+
+
+def left_out_text(replays: Sequence[ReplayCounts]) -> str:
+    """`; r1 is interrupted (400 of 20,000 rows)`; empty if no replay was left out."""
+    return "".join(f"; {state_text(summary_of(replay))}" for replay in replays[:3])
+
+
+def state_text(replay: ReplaySummary) -> str:
+    """`r1 is interrupted (400 of 20,000 rows)`."""
+    asked = f" of {replay.rows_asked:,}" if replay.rows_asked is not None else ""
+    return f"{replay.replay_id} is {replay.state} ({replay.row_count:,}{asked} rows)"
 
 
 def _new_id(kind: str) -> str:

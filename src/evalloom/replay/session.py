@@ -19,12 +19,13 @@ from evalloom.replay.recipe.trace import Outcome, RunSummary
 from evalloom.replay.requests import not_found
 from evalloom.replay.resolvers import Resolution
 from evalloom.replay.store.records import WINDOW, Counts, DatasetDeleted, Pack, PackDeleted, Replay, Window
+from evalloom.replay.store.running import RunningMark
 from evalloom.settings.keys import Redactor
 
 if TYPE_CHECKING:
     from evalloom.replay.service import ReplayService
 
-_FORMAT = "1"
+_FORMAT = "2"
 """Incremented when the same recipe and row would give a different pack, so that stored packs are not reused."""
 MODEL_WINDOW = 32
 """Rows per window when a model is called: its answers cost money, and a crash loses those not yet stored."""
@@ -73,7 +74,7 @@ class ReplayRun:
         self, service: ReplayService, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None
     ) -> None:
         """`rows` is the range of a stored dataset to replay; without it, the caller passes the rows in."""
-        self.replay = replay
+        self.replay = replay if rows is None else replay._replace(rows_asked=len(rows))
         self.recipe = recipe
         self._is_stored_dataset = rows is not None
         size = MODEL_WINDOW if replay.profile else WINDOW
@@ -84,6 +85,15 @@ class ReplayRun:
         self._resolved: dict[str, Resolution] = {}
         self._deadline = service.deadline()
         self._is_first = True
+        self._mark: RunningMark | None = None
+
+    def __enter__(self) -> ReplayRun:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the replay: without all rows it is now interrupted."""
+        if self._mark is not None:
+            self._mark.close()
 
     def run_window(self, first: int, count: int) -> bytes:
         """Assemble and store `count` rows starting at `first`; return their summaries as JSON."""
@@ -150,6 +160,8 @@ class ReplayRun:
         if self._is_first:
             # A replay is dated by its first record, however long that took.
             self.replay = self.replay._replace(created_at=window.created_at)
+            if self.replay.rows_asked is not None and window.counts.rows < self.replay.rows_asked:
+                self._mark = RunningMark(self._store.path, self.replay.id)
         try:
             pack_id = self._store.add_window(
                 self.replay, window, self.recipe.nodes, self._is_first, self._is_stored_dataset

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote as quote_url
 
 from msgspec import Struct
 
-from evalloom.core.model import Checked, Finding, Severity
+from evalloom.core.clock import zulu
+from evalloom.core.model import Checked, Finding, Origin, Severity
 from evalloom.core.text import pluralize
 
 LABELS: dict[Severity, str] = {"error": "FAIL", "warning": "WARN", "info": "INFO"}
@@ -61,27 +64,33 @@ def in_line_order(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.origin.file, finding.origin.line, finding.origin.column))
 
 
+def items(report: LintReport) -> list[dict[str, Any]]:
+    """Return the items of the document, the most severe first: the findings, and a PASS for each file without any."""
+    passed = [_passed_item(report, file) for file in report.checked if not file.counts]
+    return [_item(report, finding) for finding in report.findings()] + passed
+
+
 def document(report: LintReport) -> dict[str, Any]:
     """Return the report as a JSON document in the format of RAG-4."""
-    findings = report.findings()
-    items = [_item(report, finding) for finding in findings]
-    items += [_passed_item(report, file) for file in report.checked if not file.counts]
+    findings, listed = report.findings(), items(report)
     counts = dict.fromkeys(LEVELS, 0) | {"PASS": sum(not file.counts for file in report.checked)}
     for severity in LABELS:
         counts[report.label(severity)] += report.count(severity)
-    worst = max((item["severity_level"] for item in items), default=0)
+    worst = max((item["severity_level"] for item in listed), default=0)
+    status = next(label for label, level in LEVELS.items() if level == worst)
     return {
         "schema_version": 2,
-        "generated_at": report.generated_at,
+        "generated_at": zulu(report.generated_at),
         "tool": report.tool,
-        "root": report.root.as_posix(),
+        "root": absolute_posix(report.root),
         "overall": "PASS" if report.passed else "FAIL",
         "summary": {
-            "overall_status_label": next(label for label, level in LEVELS.items() if level == worst),
+            "overall_status": status,
+            "overall_status_label": status,
             "overall_rc": report.exit_code,
             "max_severity_level": worst,
             "counts": counts,
-            "total_items": len(items),
+            "total_items": len(listed),
         },
         "counts": {
             "lines": sum(file.lines for file in report.checked),
@@ -102,21 +111,47 @@ def document(report: LintReport) -> dict[str, Any]:
         "errors": [_entry(finding) for finding in findings if finding.severity == "error"],
         "warnings": [_entry(finding) for finding in findings if finding.severity == "warning"],
         "not_listed": report.unlisted(),
-        "items": items,
+        "items": listed,
     }
 
 
-def location(finding: Finding) -> str:
+def location(origin: Origin) -> str:
     """Return `path:line:col`; a finding about a whole file points at its first line."""
-    origin = finding.origin
-    return f"{origin.file}:{origin.line or 1}:{origin.column or 1}"
+    return f"{without_backslashes(origin.file or '<unknown>')}:{origin.line or 1}:{origin.column or 1}"
+
+
+def place(origin: Origin, base: Path) -> dict[str, str]:
+    """Return `loc`, and `loc_uri` as a link that VS Code opens; stdin has no address, and so no link.
+
+    The path follows `file` with one slash, the form that every version of VS Code opens.
+    """
+    where = {"loc": location(origin)}
+    if origin.file in ("", "<stdin>"):
+        return where
+    path = quote_url(os.path.abspath(base / origin.file), safe="/:", errors="surrogateescape").lstrip("/")
+    return {**where, "loc_uri": f"vscode://file/{path}:{origin.line or 1}:{origin.column or 1}"}
+
+
+def absolute_posix(path: Path) -> str:
+    """Return an absolute path that is written with `/` only."""
+    return str(without_backslashes(Path(os.path.abspath(path)).as_posix()))
+
+
+def without_backslashes(value: Any) -> Any:
+    """Return a value with `/` for each backslash in its strings, as report-output-v2 demands of items."""
+    if isinstance(value, str):
+        # A quoted text has two backslashes for one.
+        return value.replace("\\\\", "/").replace("\\", "/")
+    if isinstance(value, dict):
+        return {without_backslashes(key): without_backslashes(field) for key, field in value.items()}
+    return [without_backslashes(field) for field in value] if isinstance(value, list) else value
 
 
 def _entry(finding: Finding) -> dict[str, Any]:
     return {
         "code": finding.code,
         "message": finding.message,
-        "loc": location(finding),
+        "loc": location(finding.origin),
         "line": finding.origin.line or None,
         "field": finding.field or None,
         "case_id": finding.case_id or None,
@@ -131,10 +166,12 @@ def _item(report: LintReport, finding: Finding) -> dict[str, Any]:
         "title": finding.code.replace("_", " "),
         "status_label": label,
         "severity_level": LEVELS[label],
-        "message": finding.message,
-        "loc": location(finding),
-        "loc_uri": _uri(report, finding.origin.file, finding.origin.line or 1),
-        "detail": {"field": finding.field or None, "case_id": finding.case_id or None},
+        "message": without_backslashes(finding.message),
+        **place(finding.origin, report.base),
+        "detail": {
+            "field": without_backslashes(finding.field) or None,
+            "case_id": without_backslashes(finding.case_id) or None,
+        },
     }
 
 
@@ -145,16 +182,12 @@ def _passed_item(report: LintReport, checked: Checked) -> dict[str, Any]:
         "title": "passed",
         "status_label": "PASS",
         "severity_level": LEVELS["PASS"],
-        "message": f"{checked.cases} cases in the dialect {checked.dialect}, no findings",
-        "loc": f"{checked.file}:1:1",
-        "loc_uri": _uri(report, checked.file, 1),
+        "message": without_backslashes(
+            f"{pluralize(checked.cases, 'case')} in the dialect {checked.dialect}, no findings"
+        ),
+        **place(Origin(checked.file), report.base),
         "detail": {},
     }
-
-
-def _uri(report: LintReport, file: str, line: int) -> str | None:
-    """Return a link to a line; None for stdin, which has no address."""
-    return None if file == "<stdin>" else f"{(report.base / file).absolute().as_uri()}#L{line}"
 
 
 def verdict(report: LintReport) -> str:

@@ -1,9 +1,12 @@
-"""Findings as a Markdown page, for pull requests and build reports."""
+"""Findings as a Markdown page, for pull requests and build reports, in the form of report-output-v2 (RAG-4)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from evalloom.core.clock import zulu
 from evalloom.core.text import pluralize, printable
-from evalloom.reports.lint import LintReport, location, verdict
+from evalloom.reports.lint import LintReport, absolute_posix, items, verdict
 from evalloom.ui.report_marks import MARKDOWN
 
 name = "markdown"
@@ -11,26 +14,33 @@ suffix = ".md"
 
 
 def render(report: LintReport) -> str:
-    parts = [f"# {report.tool}", f"**{verdict(report)}**", f"Generated {report.generated_at}."]
-    files = ["| file | dialect | cases | errors | warnings |", "|---|---|---:|---:|---:|"]
+    summary = [f"- **{verdict(report)}**", *_files(report)]
+    summary += [
+        f"- {pluralize(number, 'more finding')} of `{code}` not listed" for code, number in report.unlisted().items()
+    ]
+    summary.append(f"- {report.tool}, root `{printable(absolute_posix(report.root))}`, {zulu(report.generated_at)}")
+    details = [line for item in items(report) for line in _item(item)]
+    parts = ["## Summary", "\n".join(summary), "## Details", "\n".join(details) or "None.", MARKDOWN]
+    return "\n\n".join(parts) + "\n"
+
+
+def _files(report: LintReport) -> Iterator[str]:
     for file in report.checked:
-        counts = f"{file.cases:,} | {file.count('error'):,} | {file.count('warning'):,}"
-        files.append(f"| {_cell(file.file)} | {file.dialect} | {counts} |")
-    parts.append("\n".join(files))
-    findings = report.findings()
-    if findings:
-        table = ["| | where | code | what |", "|---|---|---|---|"]
-        for finding in findings:
-            cells = f"{_cell(location(finding))} | `{finding.code}` | {_cell(finding.message)}"
-            table.append(f"| {report.label(finding.severity)} | {cells} |")
-        parts.append("\n".join(table))
-    parts += [f"… and {pluralize(number, 'more finding')} of `{code}`." for code, number in report.unlisted().items()]
-    return "\n\n".join([*parts, MARKDOWN]) + "\n"
+        counts = f"{pluralize(file.count('error'), 'error')}, {pluralize(file.count('warning'), 'warning')}"
+        yield f"- {_escaped(file.file)}: {_escaped(file.dialect)}, {pluralize(file.cases, 'case')}, {counts}"
 
 
-def _cell(text: str) -> str:
-    """Escape a text for a table cell."""
+def _item(item: dict[str, str]) -> Iterator[str]:
+    yield f"- [{item['status_label']}] (sev={item['severity_level']}) {item['title']}"
+    # The underscores of a file name stay plain, so that the place can be copied and searched for.
+    place = _escaped(item["loc"], "\\`*[]<>&")
+    yield f"  - loc: [{place}]({item['loc_uri']})" if "loc_uri" in item else f"  - loc: {place}"
+    yield f"  - {_escaped(item['message'])} `{item['key']}`"
+
+
+def _escaped(text: str, marks: str = "\\`*_[]<>&~$") -> str:
+    """Return a text on one line, with everything escaped that Markdown would read as a mark."""
     text = printable(" ".join(text.split()))
-    for mark in "\\`*_[]<>|&~$":
+    for mark in marks:
         text = text.replace(mark, f"\\{mark}")
     return text

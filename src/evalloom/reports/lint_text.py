@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from evalloom.core.model import Finding
 from evalloom.core.text import pluralize, printable
@@ -16,8 +17,22 @@ def render(report: LintReport) -> str:
     return _joined(report, report.findings())
 
 
-def render_for_console(report: LintReport) -> str:
-    return _joined(report, console_order(report))
+def render_for_console(report: LintReport, is_spaced: bool = False) -> str:
+    """Render the most severe last; `is_spaced` with the blank lines of RAG-4."""
+    if not is_spaced:
+        return _joined(report, console_order(report))
+    findings = console_order(report)
+    lines = [
+        blanks + printable(str(finding)) + "\n" for blanks, finding in zip(spacing(findings), findings, strict=True)
+    ]
+    summary = "".join(f"{line}\n" for line in closing(report))
+    return "".join(lines) + ("\n" if lines else "") + summary + "\n"
+
+
+def spacing(findings: Sequence[Finding]) -> list[str]:
+    """Return the blank lines before each finding: one between two, two where the severity changes (RAG-4)."""
+    changes = [before.severity != finding.severity for before, finding in pairwise(findings)]
+    return ["", *("\n\n" if is_other else "\n" for is_other in changes)][: len(findings)]
 
 
 def console_order(report: LintReport) -> list[Finding]:

@@ -28,7 +28,17 @@ from evalloom.settings.check import (
     suggest_llm,
     url_error,
 )
-from evalloom.settings.file import FILE_NAME, LLM_KEYS, PROTOCOLS, PUBLIC_URLS, LlmKeys, Price, RunSettings, schema
+from evalloom.settings.file import (
+    FILE_NAME,
+    LLM_KEYS,
+    PROTOCOLS,
+    PUBLIC_URLS,
+    LlmKeys,
+    Price,
+    Repeat,
+    RunSettings,
+    schema,
+)
 from evalloom.settings.keys import environment
 from evalloom.settings.section import Loaded, Section
 
@@ -37,6 +47,7 @@ __all__ = [
     "PROTOCOLS",
     "LlmSettings",
     "Price",
+    "Repeat",
     "RunSettings",
     "Settings",
     "environment",

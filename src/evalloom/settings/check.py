@@ -132,8 +132,17 @@ def _schema_errors(written: Record, filled: Record, document: Record) -> Iterato
             for name in details["unexpected"]:
                 hint = did_you_mean(name, known, 0.75) or f". Known: {', '.join(known)}"
                 yield (*path, name), f"unknown key{hint}"
+        elif keyword == "anyOf" and isinstance(error.instance, dict) and (inner := _struct_in(rule, document)):
+            for inner_path, message in _schema_errors(value, error.instance, inner):
+                yield (*path, *inner_path), message
         else:
             yield path, _describe(str(keyword), rule, value, error.message)
+
+
+def _struct_in(rule: Record, document: Record) -> Record | None:
+    """Return the schema of the struct among the choices of a key that takes one or something else."""
+    names = [choice["$ref"].rpartition("/")[2] for choice in rule["anyOf"] if "$ref" in choice]
+    return document["$defs"][names[0]] | {"$defs": document["$defs"]} if names else None
 
 
 _TYPE_NAMES = {

@@ -7,7 +7,7 @@ Each field is one key: the loader, editors and messages use its type and its `Me
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, field, structs
 
 from evalloom.core.model import Record
 from evalloom.settings.section import Count, PositiveInt, Seconds, Section
@@ -96,13 +96,24 @@ class ProfileSection(Struct, frozen=True, forbid_unknown_fields=True):
     params: Annotated[Record, Meta(description="Sent with every request; they override those of the llm.")] = {}
 
 
+PassRule = Annotated[Share, Meta(description="The share of its repeats that must pass for a case to pass.")]
+
+
+class Repeat(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often each case is run, and how many of its repeats must pass."""
+
+    n: Annotated[PositiveInt, Meta(description="Run each case so often.")]
+    pass_if: PassRule | None = field(default=None, name="pass")
+
+
 class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     """The defaults of the flags of `evalloom run`, under the same names."""
 
     # None is no limit.
     profiles: Annotated[list[str], Meta(title="a list of profiles")] = []
     concurrency: PositiveInt = 16
-    repeat: PositiveInt = 1
+    repeat: PositiveInt | Repeat = 1
+    pass_if: PassRule | None = None
     limit: PositiveInt | None = None
     tags: Annotated[list[str], Meta(title="a list of tags")] = []
     filter: Annotated[str, Meta(description="An expression; only cases for which it is true are run.")] = ""
@@ -117,6 +128,18 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_time: Seconds | None = None
     fail_under: Annotated[Share, Meta(description="The lowest pass rate that is a success, from 0 to 1.")] | None = None
     output: Annotated[list[str], Meta(title="a list of files")] = []
+
+    @property
+    def repeats(self) -> int:
+        """How often each case is run."""
+        return self.repeat.n if isinstance(self.repeat, Repeat) else self.repeat
+
+    def resolved(self) -> "RunSettings":
+        """The same settings, with the pass rule of `repeat` in `pass_if`."""
+        if not isinstance(self.repeat, Repeat):
+            return self
+        pass_if = self.repeat.pass_if if self.pass_if is None else self.pass_if
+        return structs.replace(self, repeat=self.repeat.n, pass_if=pass_if)
 
 
 class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):

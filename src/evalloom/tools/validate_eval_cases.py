@@ -80,7 +80,7 @@ def command(
     if as_json:
         click.echo(lint_json.render(report), nl=False)
     else:
-        print_findings(report)
+        print_findings(report, is_spaced=True)
     if out:
         write_text(folder / out, lint_json.render(report))
     if markdown:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from random import Random
 
 import pytest
 from hypothesis import assume, given
@@ -44,7 +45,7 @@ def kappa_of(shares: list[float]) -> float:
     return 1 - seen / chance
 
 
-def variance_by_derivatives(table: Confusion) -> float:
+def variance_by_derivatives(table: list[list[float]]) -> float:
     """The delta method with derivatives taken numerically."""
     counts = [count for row in table for count in row]
     total = sum(counts)
@@ -90,20 +91,46 @@ def test_nothing_to_estimate_is_none_and_never_nan(pairs: list[tuple[int, int]])
     assert kappa_interval(confusion(pairs)) is None
 
 
+@pytest.mark.req("WORK-4")
 @pytest.mark.parametrize("pairs", [[(1, 1), (2, 2), (3, 3)], [(3, 1), (3, 2), (3, 3)], [(1, 3), (3, 1)]])
-def test_no_interval_where_no_variance_can_be_seen(pairs: list[tuple[int, int]]) -> None:
-    assert weighted_kappa(confusion(pairs)) is not None
-    assert kappa_interval(confusion(pairs)) is None
-
-
-def test_the_interval_is_as_wide_as_the_delta_method_says() -> None:
-    table: Confusion = ((8, 3, 1), (2, 11, 4), (0, 3, 18))
-    kappa, interval = weighted_kappa(table), kappa_interval(table)
+def test_few_cases_without_visible_variance_do_not_close_the_interval(pairs: list[tuple[int, int]]) -> None:
+    kappa, interval = weighted_kappa(confusion(pairs)), kappa_interval(confusion(pairs))
     assert kappa is not None and interval is not None
-    half = 1.959964 * math.sqrt(variance_by_derivatives(table)) / (1 - kappa**2)
+    assert interval[0] <= kappa <= interval[1] and interval[1] - interval[0] > 0.5
+
+
+@pytest.mark.req("WORK-4")
+def test_the_interval_is_that_of_the_delta_method_with_two_cases_added() -> None:
+    table = ((8, 3, 1), (2, 11, 4), (0, 3, 18))
+    interval = kappa_interval(table)
+    padded = [[count + 1 / 9 + (i == j) / 3 for j, count in enumerate(row)] for i, row in enumerate(table)]
+    kappa = kappa_of([count / 52 for row in padded for count in row])
+    assert interval is not None and sum(map(sum, padded)) == pytest.approx(52)
+    half = 1.959964 * math.sqrt(variance_by_derivatives(padded)) / (1 - kappa**2)
     assert interval == pytest.approx(
         (math.tanh(math.atanh(kappa) - half), math.tanh(math.atanh(kappa) + half)), abs=1e-4
     )
+
+
+@pytest.mark.req("WORK-4")
+@pytest.mark.parametrize(("cases", "least"), [(10, 0.9), (30, 0.92)])
+@pytest.mark.parametrize("kappa", [0.0, 0.4, 0.8])
+def test_the_interval_holds_the_true_kappa_often_enough(cases: int, least: float, kappa: float) -> None:
+    """The judge gives the person's score with the chance kappa, and otherwise guesses: that has this kappa."""
+    random, margin, held, samples = Random(7), (0.1, 0.2, 0.7), 0, 600
+    for _ in range(samples):
+        people = random.choices((1, 2, 3), margin, k=cases)
+        guesses = random.choices((1, 2, 3), margin, k=cases)
+        judge = [one if random.random() < kappa else guess for one, guess in zip(people, guesses, strict=True)]
+        low, high = kappa_interval(confusion(zip(people, judge, strict=True))) or (-1, 1)
+        held += low <= kappa <= high
+    assert held >= least * samples
+
+
+@pytest.mark.req("WORK-4")
+def test_perfect_agreement_of_more_cases_is_surer() -> None:
+    lows = [(kappa_interval(((n, 0, 0), (0, n, 0), (0, 0, n))) or (0, 0))[0] for n in (1, 3, 10, 100)]
+    assert lows == sorted(lows) and lows[0] < 0.3 and 0.9 < lows[-1] < 1
 
 
 @given(PAIRS)

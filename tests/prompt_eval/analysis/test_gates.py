@@ -1,8 +1,13 @@
 """The gates of an improvement are exact at their limits (EVAL-15)."""
 
-import pytest
+from fractions import Fraction
 
-from evalloom.prompt_eval.analysis.gates import Improvement, judge_candidate
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalloom.analysis.statistics import paired_mean_interval
+from evalloom.prompt_eval.analysis.gates import Improvement, difference_interval, judge_candidate
 from evalloom.prompt_eval.plan import TestPoint
 from evalloom.prompt_eval.scores import Mark, ScoredCase
 
@@ -13,12 +18,17 @@ POINTS = (
 )
 
 
-def cases(*scores: tuple[int | None, int, int]) -> list[ScoredCase]:
+SCORE = st.integers(1, 3)
+FAILED = None
+"""A failed run."""
+
+
+def cases(*scores: tuple[int | None, int, int] | None) -> list[ScoredCase]:
     ids = [point.id for point in POINTS]
     return [
         ScoredCase(
-            {"test_id": f"TC{number:03d}", "result_aftertest": "x"},
-            {one: Mark(score, "x") for one, score in zip(ids, found, strict=True)},
+            {"test_id": f"TC{number:03d}", "result_aftertest": "x" if found else None},
+            {one: Mark(score, "x") for one, score in zip(ids, found or (None, None, None), strict=True)},
         )
         for number, found in enumerate(scores, 1)
     ]
@@ -57,17 +67,73 @@ def test_a_one_on_a_core_point_and_a_drop_in_safety_forbid_it() -> None:
 
 
 @pytest.mark.req("EVAL-15")
-def test_incomplete_scores_forbid_it_and_count_on_neither_side() -> None:
+@pytest.mark.parametrize("missing", [(None, 3, 3), FAILED])
+def test_a_case_without_scores_on_one_side_forbids_it_and_counts_on_neither(
+    missing: tuple[int | None, int, int] | None,
+) -> None:
     before = cases(*[(1, 2, 3)] * 9, (3, 3, 3))
-    after = cases(*[(3, 3, 3)] * 9, (None, 3, 3))
+    after = cases(*[(3, 3, 3)] * 9, missing)
     found = judge_candidate(before, after, POINTS)
-    assert (
-        failing(found) == ["scored"] and found.passing.before == 0 and "candidate: TC010 not" in found.gates[0].observed
+    assert failing(found) == ["scored"] and found.passing.before == 0
+    assert found.gates[0].observed == "candidate: TC010 not scored"
+    found = judge_candidate(cases(*[(1, 2, 3)] * 9, missing), cases(*[(3, 3, 3)] * 10), POINTS)
+    assert failing(found) == ["scored"] and found.gates[0].observed == "prompt_a: TC010 not scored"
+
+
+@pytest.mark.req("EVAL-15")
+def test_a_run_that_fails_under_both_passes_under_neither_and_is_in_no_average() -> None:
+    before = cases(*[(2, 2, 3)] * 4, *[(2, 3, 3)] * 6, FAILED)
+    after = cases(*[(3, 3, 3)] * 4, *[(2, 3, 3)] * 6, FAILED)
+    found = judge_candidate(before, after, POINTS)
+    assert found.is_promoted and found.gates[0].observed == "TC011 failed under both, and passes under neither"
+    assert found.core.rise == Fraction(4, 10) and found.passing.rise == Fraction(4, 11)
+    # Without the failed run the pass rate would rise by 1 of 10, which is enough.
+    before, after = cases(*[(2, 2, 3)], *[(2, 3, 3)] * 9, FAILED), cases(*[(3, 3, 3)] * 10, FAILED)
+    assert failing(judge_candidate(before, after, POINTS)) == ["pass_rate"]
+
+
+@pytest.mark.req("EVAL-15")
+def test_a_one_without_a_reason_is_still_a_one() -> None:
+    after = cases((1, 3, 3), *[(3, 3, 3)] * 9)
+    after[0].marks["TP1"] = Mark(1, "")
+    assert failing(judge_candidate(cases(*[(1, 2, 3)] * 10), after, POINTS)) == ["scored", "no_core_1"]
+
+
+@pytest.mark.req("EVAL-15")
+def test_a_rise_that_misses_the_limit_is_never_shown_as_the_limit() -> None:
+    before, after = cases(*[(2, 2, 3)] * 999), cases(*[(3, 3, 3)] * 399, *[(2, 3, 3)] * 600)
+    core = judge_candidate(before, after, POINTS).gates[2]
+    assert not core.holds and core.observed == "2.00 → 2.40 (+0.399)"
+    safer = judge_candidate(cases(*[(2, 2, 3)] * 999), cases(*[(3, 3, 3)] * 998, (3, 3, 2)), POINTS).gates[4]
+    assert not safer.holds and safer.observed == "3.00 → 3.00 (-0.001)"
+
+
+@pytest.mark.req("EVAL-15")
+def test_the_gate_says_where_no_candidate_can_rise_by_enough() -> None:
+    found = judge_candidate(cases(*[(3, 3, 3)] * 9, (2, 1, 3)), cases(*[(3, 3, 3)] * 10), POINTS)
+    assert failing(found) == ["core_average"]
+    assert found.gates[2].observed == "2.90 → 3.00 (+0.10), and more than +0.10 is not possible"
+
+
+@given(
+    st.lists(st.tuples(SCORE, SCORE, SCORE), min_size=1, max_size=30),
+    st.lists(st.tuples(SCORE, SCORE, SCORE), min_size=30, max_size=30),
+)
+@pytest.mark.req("EVAL-15")
+def test_promotion_is_what_the_four_conditions_say(
+    old: list[tuple[int, int, int]], new: list[tuple[int, int, int]]
+) -> None:
+    new = new[: len(old)]
+    found = judge_candidate(cases(*old), cases(*new), POINTS)
+    size = len(old)
+    passed = [sum(10 * sum(case) >= 8 * 9 for case in side) for side in (old, new)]
+    wanted = (
+        all(case[0] != 1 for case in new)
+        and 100 * (sum(case[0] for case in new) - sum(case[0] for case in old)) >= 40 * size
+        and 100 * (passed[1] - passed[0]) >= 10 * size
+        and sum(case[2] for case in new) >= sum(case[2] for case in old)
     )
-    assert (
-        failing(judge_candidate(after, before, POINTS)) != []
-        and failing(judge_candidate(after, after, POINTS))[0] == "scored"
-    )
+    assert found.is_promoted == wanted
 
 
 def test_a_plan_without_core_points_promotes_nothing() -> None:
@@ -75,7 +141,25 @@ def test_a_plan_without_core_points_promotes_nothing() -> None:
     assert "core_average" in failing(found)
 
 
+@pytest.mark.req("WORK-4")
 def test_intervals_stand_beside_the_figures() -> None:
     found = judge_candidate(cases(*[(1, 2, 3)] * 5, (3, 3, 3)), cases(*[(3, 3, 3)] * 6), POINTS)
     assert found.core.interval is not None and found.core.interval[0] < 5 / 3 < found.core.interval[1]
-    assert found.passing.interval is not None and found.safety.interval == (0.0, 0.0)
+    assert found.passing.interval == pytest.approx(paired_mean_interval(5, 5, 6))
+
+
+@pytest.mark.req("WORK-4")
+@pytest.mark.parametrize("difference", [-2, 0, 1, 2])
+def test_equal_differences_of_few_cases_do_not_close_the_interval(difference: int) -> None:
+    few, many = difference_interval([difference] * 5), difference_interval([difference] * 500)
+    assert few is not None and many is not None
+    assert few[0] <= difference <= few[1] and few[1] - few[0] > 1 > 0.2 > many[1] - many[0] > 0
+
+
+@given(st.lists(st.sampled_from([-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0]), min_size=1, max_size=60))
+@pytest.mark.req("WORK-4")
+def test_the_interval_holds_the_mean_difference_and_stays_within_the_scale(differences: list[float]) -> None:
+    interval = difference_interval(differences)
+    assert interval is not None
+    assert -2 <= interval[0] <= sum(differences) / len(differences) + 1e-9
+    assert sum(differences) / len(differences) - 1e-9 <= interval[1] <= 2

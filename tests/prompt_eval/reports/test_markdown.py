@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from evalloom.prompt_eval.plan import TestPoint
+from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import Mark, ScoredCase
@@ -60,8 +61,34 @@ def test_each_bad_case_stands_in_one_group(prompt_eval_report: Report) -> None:
 
 def test_scorecard_has_cases_average_shares_and_status(prompt_eval_report: Report) -> None:
     text = prompt_eval_markdown.render(prompt_eval_report())
-    assert "| ❌ | TP1 | 输出为合法 JSON · valid JSON | core | 7 | 2.57 | 1 (14 %) | 1 (14 %) | 5 (71 %) | 0 |" in text
-    assert "| ⚠️ | TP2 |" not in text and "| ❌ | TP2 |" in text
+    figures = "core | 7 | 2.57 | 1 (14 %) | 1 (14 %) | 5 (71 %) | 0 |"
+    assert f"| ❌ 1 on core | TP1 | 输出为合法 JSON · valid JSON | {figures}" in text
+    assert "| ❌ \\< 2.0 | TP2 |" in text
+
+
+@pytest.mark.req("EVAL-14")
+def test_a_high_average_of_safety_stands_beside_the_failures_and_is_never_called_good(
+    prompt_eval_report: Report, prompt_eval_case: Case
+) -> None:
+    points = (TestPoint("TP1", ""), TestPoint("TP2", ""), TestPoint("TP_safety", "", criticality="baseline"))
+    cases = [prompt_eval_case(1, 3, 3, 1), *(prompt_eval_case(number, 3, 3, 3) for number in range(2, 12))]
+    report = prompt_eval_report(cases, points=points)
+    markdown, page = prompt_eval_markdown.render(report), prompt_eval_html.render(report)
+    assert "| ✅ ≥ 2.5; 1 safety failure | TP\\_safety |" in markdown and "| ✅ ≥ 2.5 | TP1 |" in markdown
+    assert 'title="✅">≥ 2.5</span> <span class="flag bad">1 safety failure</span>' in page
+    assert ">good<" not in page
+
+
+@pytest.mark.req("WORK-5", "EVAL-14")
+def test_cases_that_pass_and_are_bad_are_counted_as_both(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
+    cases = [prompt_eval_case(1, 3, 3, 3), prompt_eval_case(2, 3, 2, 3), prompt_eval_case(3, 1, 1, 1)]
+    marks = {"TP1": Mark(1, "why"), **{f"TP{number}": Mark(3, "why") for number in range(2, 8)}}
+    points = tuple(TestPoint(one, "") for one in marks)
+    both = [ScoredCase({"test_id": "TC001", "result_aftertest": "x"}, marks)]
+    assert "**2 of 3 cases passed (67 %), 1 bad case.**" in prompt_eval_markdown.render(prompt_eval_report(cases))
+    text = prompt_eval_markdown.render(prompt_eval_report(both, points=points))
+    assert "**1 of 1 case passed (100 %), 1 bad case (1 of them passed).**" in text
+    assert "1 bad case (1 of them passed)" in prompt_eval_html.render(prompt_eval_report(both, points=points))
 
 
 def test_without_bad_cases_it_says_so(prompt_eval_report: Report, prompt_eval_case: Case) -> None:
@@ -80,7 +107,7 @@ def test_no_case_at_all(prompt_eval_report: Report) -> None:
 @pytest.mark.req("EVAL-16")
 def test_agreement_and_noise(prompt_eval_report: Report) -> None:
     text = prompt_eval_markdown.render(prompt_eval_report())
-    assert "| TP1 | 7 | 71 % | 36–92 % | 0.00 | 0.43 stricter |" in text
+    assert "| TP1 | 7 | 71 % | 36–92 % | 0.00 (-0.38 to 0.80) | 0.43 stricter |" in text
     assert "| TP1 | 2 | 50 % | 9–91 % | 0.50 |" in text
     assert "import-review" not in text
     assert "import-review" in prompt_eval_markdown.render(prompt_eval_report([]))
@@ -92,7 +119,7 @@ def test_an_average_is_not_rounded_onto_a_limit(prompt_eval_report: Report) -> N
     scores = [2] * 63 + [3] * 62
     cases = [ScoredCase({"result_aftertest": "x"}, {"TP1": Mark(score, "why")}) for score in scores]
     text = prompt_eval_markdown.render(prompt_eval_report(cases, points=(point,)))
-    assert "| ⚠️ | TP1 |  | supporting | 125 | 2.496 |" in text
+    assert "| ⚠️ ≥ 2.0 | TP1 |  | supporting | 125 | 2.496 |" in text
 
 
 @given(
@@ -120,7 +147,7 @@ def test_without_a_plan_it_says_that_nothing_is_core(prompt_eval_report: Report,
     text = prompt_eval_markdown.render(report)
     assert "- no plan: no test point counts as core\n" in text
     assert "- TP9 is in 3 cases and in no plan; it has no column\n- TP8 is in 1 case and" in text
-    assert "| ❌ | TP1 | TP1 | – | 1 | 1.00 |" in text
+    assert "| ❌ \\< 2.0 | TP1 | TP1 | – | 1 | 1.00 |" in text
     assert "| Average on core test points | – |" in text
 
 
@@ -137,6 +164,9 @@ def test_a_score_without_a_reason_is_incomplete_and_in_no_average(prompt_eval_re
     marks = [Mark(3, "why"), Mark(1, ""), Mark(None, "why")]
     cases = [ScoredCase({"result_aftertest": "x"}, {"TP1": mark}) for mark in marks]
     core = prompt_eval_report(cases, points=(TestPoint("TP1", "", criticality="core"),))
-    assert "| ❌ | TP1 |  | core | 1 | 3.00 | 0 (0 %) | 0 (0 %) | 1 (100 %) | 2 |" in prompt_eval_markdown.render(core)
+    assert (
+        "| ❌ 1 on core | TP1 |  | core | 1 | 3.00 | 0 (0 %) | 0 (0 %) | 1 (100 %) | 2 |"
+        in prompt_eval_markdown.render(core)
+    )
     other = prompt_eval_report(cases, points=(TestPoint("TP1", ""),))
-    assert "| ✅ | TP1 |  | supporting | 1 | 3.00 |" in prompt_eval_markdown.render(other)
+    assert "| ✅ ≥ 2.5 | TP1 |  | supporting | 1 | 3.00 |" in prompt_eval_markdown.render(other)

@@ -164,15 +164,44 @@ def scored(number: int, category: str, value: int) -> ScoredCase:
 
 
 @pytest.mark.req("EVAL-15")
-def test_the_validation_has_all_bad_and_safety_cases_and_good_ones_of_every_category() -> None:
+@pytest.mark.parametrize("count", [1, 12, 40])
+def test_up_to_forty_cases_are_all_validated(count: int) -> None:
+    cases = [scored(number, "happy_path", 1 if number == 1 else 3) for number in range(1, count + 1)]
+    assert validation_cases(cases) == cases
+
+
+@pytest.mark.req("EVAL-15")
+def test_of_more_all_bad_and_safety_cases_are_and_two_good_ones_of_each_category() -> None:
     cases = [
-        *(scored(number, "happy_path", 1 if number < 6 else 3) for number in range(1, 15)),
-        *(scored(number, "i18n", 3) for number in range(15, 20)),
-        *(scored(number, "boundary", 3) for number in range(20, 25)),
-        *(scored(number, "safety", 3) for number in range(25, 27)),
+        *(scored(number, "happy_path", 1 if number < 3 else 3) for number in range(1, 21)),
+        *(scored(number, "i18n", 3) for number in range(21, 35)),
+        scored(35, "boundary", 3),
+        *(scored(number, "safety", 3) for number in range(36, 42)),
     ]
-    chosen = validation_cases(cases)
-    ids = {case.id for case in chosen}
-    assert {f"TC{number:03d}" for number in (1, 2, 3, 4, 5, 25, 26)} <= ids and len(chosen) == 10
-    assert {case.category for case in chosen} == {"happy_path", "i18n", "boundary", "safety"}
-    assert chosen == sorted(chosen, key=lambda case: case.id)
+    chosen = [int(case.id[2:]) for case in validation_cases(cases)]
+    assert chosen == [1, 2, 3, 4, 21, 22, 35, 36, 37, 38, 39, 40, 41]
+
+
+@pytest.mark.req("EVAL-15")
+def test_of_more_failed_and_incomplete_cases_are_validated_too_and_as_many_good_ones_as_bad() -> None:
+    failed = ScoredCase({"test_id": "TC011", "test_category": "i18n", "result_aftertest": None}, {"TP1": Mark()})
+    incomplete = scored(12, "i18n", 3)
+    incomplete.marks["TP1"] = Mark(3, "")
+    good = [scored(number, "i18n" if number % 2 else "boundary", 3) for number in range(13, 60)]
+    chosen = validation_cases(
+        [*(scored(number, "happy_path", 1) for number in range(1, 11)), failed, incomplete, *good]
+    )
+    assert [case.id for case in chosen[:12]] == [f"TC{number:03d}" for number in range(1, 13)]
+    assert len(chosen) == 24 and {case.category for case in chosen[12:]} == {"i18n", "boundary"}
+
+
+@pytest.mark.req("EVAL-15")
+def test_a_1_on_a_core_point_of_a_case_that_was_good_forbids_promotion(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, after="lamp")
+    script = yaml.safe_load((tmp_path / "llm.yaml").read_text())
+    script["rules"].insert(1, {"match": "in one word: saw", "answer": "It is without any doubt a saw."})
+    (tmp_path / "llm.yaml").write_text(yaml.safe_dump(script))
+    attempt = improve(bench.context)
+    assert {gate.name for gate in attempt.improvement.gates if not gate.holds} == {"no_core_1"}
+    assert attempt.improvement.gates[1].observed == "TC004 TP1" and attempt.prompt.name == "rejected.md"
+    assert "run and scored on all 4 cases" in (attempt.folder / "improvement.md").read_text("utf-8")

@@ -10,9 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from evalloom.analysis.statistics import mean_interval
+from evalloom.analysis.tally import Tally
 from evalloom.core.model import Batch, Origin, Output, Profile, Run, Scored, Status, Verdict
 from evalloom.core.ranking import measures, rank
 from evalloom.rag.analysis.measures import RagResults, analyse, analyse_all
+from evalloom.rag.analysis.pairs import Gap
+from evalloom.rag.reports.content import wording_gap
 
 K = 3
 Row = tuple[Run, Scored]
@@ -117,10 +121,12 @@ def test_intervals_by_hand() -> None:
     # Wilson for 5 of 6, z² = 3.8415: (5/6 + z²/12 ± z √(5/36/6 + z²/144)) / (1 + z²/6).
     hit = overall.measure("hit@3")
     assert (hit.low, hit.high, hit.cases) == pytest.approx((0.4365, 0.9699, 6), abs=5e-5)
-    # Reciprocal ranks 1, 0, 1/2, 1, 1/2, 1 and two of 0 and of 1: mean 6/10, mean of squares 5.5/10; t of 9 is 2.2622.
+    # Reciprocal ranks 1, 0, 1/2, 1, 1/2, 1 vary as 0.7333 of zeros and ones of their mean: Wilson for 6 / 0.7333 cases,
+    # with z² between the normal one and that of t with 7 degrees of freedom, 0.7333 · 3.8415 + 0.2667 · 5.5915 = 4.308.
     mrr = overall.measure("mrr")
-    half = 2.2622 * sqrt((0.55 - 0.36) / 10)
-    assert (mrr.low, mrr.high) == pytest.approx((0.6 - half, 0.6 + half), abs=1e-3)
+    spread = 4.308 * 0.73333 / 6
+    centre, half = (2 / 3 + spread / 2) / (1 + spread), sqrt(spread * (2 / 9 + spread / 4)) / (1 + spread)
+    assert (mrr.low, mrr.high) == pytest.approx((centre - half, centre + half), abs=1e-3)
 
 
 @pytest.mark.req("RAG-7")
@@ -227,6 +233,70 @@ def test_a_case_is_the_mean_of_its_repeats_and_shows_the_first_that_went_wrong()
     assert (row.status, row.sources, row.repeats) == ("failed", ["docs/c.md", "docs/b.md"], 4)
     assert row.measures["hit@3"] == pytest.approx(1 / 3) and row.error.endswith("[timed_out]")
     assert (results.apart["part_error"], results.apart["error"], results.overall.cases) == (1, 0, 1)
+
+
+@pytest.mark.req("WORK-4")
+def test_more_repeats_of_the_same_cases_do_not_narrow_an_interval() -> None:
+    def results(repeats: int) -> RagResults:
+        halves = [(n, repeat, "a" if (n + repeat) % 2 else "b") for n in range(4) for repeat in range(repeats)]
+        return analyse(BATCH, [found(n, "official", "", "a", sources, repeat=repeat) for n, repeat, sources in halves])
+
+    few, many = results(2).overall.measure("hit@3"), results(40).overall.measure("hit@3")
+    assert (few.mean, few.low, few.high, few.cases) == (many.mean, many.low, many.high, many.cases)
+    # Four cases of a half each: the interval of a mean of per-case values.
+    assert (few.low, few.high) == pytest.approx(mean_interval(2.0, 1.0, 4)) and few.cases == 4
+
+
+@pytest.mark.req("WORK-4")
+def test_a_pair_is_one_unit_however_many_cases_and_repeats_it_has() -> None:
+    single = [found(1, "official", "p", "a", "a"), found(2, "oral", "p", "a", "b")]
+    many = [found(3, "oral", "p", "a", "b"), *(found(2, "oral", "p", "a", "b", repeat=n) for n in range(1, 20))]
+    assert analyse(BATCH, single).pairs.gaps == analyse(BATCH, [*single, *many]).pairs.gaps
+    assert analyse(BATCH, single).pairs.gaps[0].pairs == 1
+
+
+@pytest.mark.req("WORK-5")
+def test_an_error_is_in_the_pass_rate_and_in_no_measure() -> None:
+    results = analyse(BATCH, ROWS)
+    rates = [(one.name, one.cases, one.errors, one.pass_rate.cases, one.pass_rate.mean) for one in results.buckets]
+    assert rates == [("official", 3, 0, 3, 1.0), ("oral", 2, 1, 3, pytest.approx(1 / 3)), ("ambiguous", 1, 0, 1, 1.0)]
+    tally = Tally()
+    for run, scored in ROWS:
+        tally.add(run, scored)
+    assert results.overall.pass_rate.mean == pytest.approx(tally.group().shares.pass_rate)
+    assert results.buckets[1].pass_rate.mean == pytest.approx(tally.group(tag="oral").shares.pass_rate)
+
+
+@pytest.mark.req("WORK-5")
+def test_the_pass_rate_follows_the_pass_rule_of_the_batch() -> None:
+    rows = [found(1, "official", "", "a", "ab"[repeat == 0], repeat=repeat) for repeat in range(4)]
+    rows += [found(2, "official", "", "a", "b", repeat=repeat) for repeat in range(4)]
+    plain, ruled = (analyse(structs.replace(BATCH, options={"pass_if": rule}), rows).overall for rule in (None, 0.75))
+    assert (plain.pass_rate.mean, plain.failing) == (0.375, 2)
+    assert (ruled.pass_rate.mean, ruled.failing) == (0.5, 1)
+    assert plain.measure("hit@3") == ruled.measure("hit@3")
+
+
+@pytest.mark.req("RAG-9")
+def test_a_gap_that_only_the_ranks_show() -> None:
+    rows = [found(n, "official", f"p{n}", "a", "a") for n in range(8)]
+    rows += [found(n + 8, "oral", f"p{n}", "a", "bca") for n in range(8)]
+    hit, *others = analyse(BATCH, rows).pairs.gaps
+    assert (hit.gap, hit.p_value, hit.conclusion) == (0, 1.0, "no difference shown")
+    (mrr,) = [gap for gap in others if gap.measure == "mrr"]
+    assert mrr.oral == pytest.approx(1 / 3) and mrr.conclusion == "oral lower"
+    sentence = wording_gap(analyse(BATCH, rows))
+    assert (
+        "No difference shown by hit@3. A difference is shown by" in sentence and "mrr (0.333 against 1.000)" in sentence
+    )
+
+
+@pytest.mark.req("RAG-9")
+@pytest.mark.parametrize(("gap", "said"), [(Gap("hit@3", 9, 0.9, 0.5, -0.4, -0.7, -0.01, 0.12), "do not agree"), (Gap("hit@3", 9, 0.9, 0.8, -0.1, -0.4, 0.2, 1.0), "this may be chance")])  # fmt: skip
+def test_what_is_not_shown_is_not_told_as_sure(gap: Gap, said: str) -> None:
+    results = analyse(BATCH, ROWS)
+    sentence = wording_gap(structs.replace(results, pairs=structs.replace(results.pairs, gaps=[gap])))
+    assert gap.conclusion == "no difference shown" and sentence.endswith(f"{said}.")
 
 
 @given(st.randoms(use_true_random=False))

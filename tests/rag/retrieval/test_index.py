@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from time import sleep
 
+import docx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -281,21 +282,27 @@ def test_unread_documents_are_listed_and_read_once_they_can_be(root: Path, kept:
 def test_a_document_without_its_reader_is_unread_until_that_is_installed(
     root: Path, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (root / "page.html").write_text("<p>visible")
-    os.utime(root / "page.html", (1_000_000_000, 1_000_000_000))
+    _write_docx(root / "page.docx", "visible")
+    os.utime(root / "page.docx", (1_000_000_000, 1_000_000_000))
     with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "selectolax", None)
+        patched.setitem(sys.modules, "docx", None)
         (unread,) = _fresh(root, kept).unread()
-    assert unread.path == "page.html" and "pip install 'evalloom[documents]'" in unread.reason
-    assert _sources(_fresh(root, kept), "visible") == ["page.html"]
+    assert unread.path == "page.docx" and "pip install 'evalloom[documents]'" in unread.reason
+    assert _sources(_fresh(root, kept), "visible") == ["page.docx"]
+
+
+def _write_docx(path: Path, text: str) -> None:
+    document = docx.Document()
+    document.add_paragraph(text)
+    document.save(str(path))
 
 
 def test_a_document_that_stays_unread_changes_nothing(root: Path, kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (root / "page.html").write_text("<p>visible")
-    monkeypatch.setitem(sys.modules, "selectolax", None)
+    _write_docx(root / "page.docx", "visible")
+    monkeypatch.setitem(sys.modules, "docx", None)
     index = _fresh(root, kept)
     before = {path: path.stat().st_mtime_ns for path in kept.rglob("*.npy")}
-    assert [one.path for one in index.refresh().unread] == ["page.html"]
+    assert [one.path for one in index.refresh().unread] == ["page.docx"]
     assert before and {path: path.stat().st_mtime_ns for path in kept.rglob("*.npy")} == before
 
 

@@ -86,7 +86,30 @@ def test_cycle_names_its_nodes(edges: list[tuple[str, str]], nodes: list[str]) -
     [error] = made.errors
     assert (error.error_code, error.node_id) == ("dependency_cycle", nodes[0])
     assert all(repr(node) in error.message for node in nodes)
-    assert made.messages[0].details == {"nodeIds": nodes}
+    details = {"errorCode": "dependency_cycle", "nodeId": nodes[0], "nodeIds": nodes}
+    assert made.messages[0].details == details and made.messages[0].message == error.message
+
+
+@pytest.mark.req("REPLAY-6")
+@pytest.mark.parametrize("row", [3, None, {"variables": [1]}, {"variables": "x"}])
+def test_trace_of_an_invalid_row_says_what_is_wrong(row: object) -> None:
+    made = read_recipe(state_of([("a", "a", "{{x}}")])).assemble(row)
+    [message], [error] = made.messages, made.errors
+    assert (message.severity, message.code, message.details) == ("error", "row_invalid", {"errorCode": "row_invalid"})
+    assert message.message == error.message and "expected an object, got" in message.message
+
+
+@pytest.mark.req("REPLAY-6")
+def test_trace_names_code_variable_and_node_of_an_unresolved_variable() -> None:
+    state = state_of([("a", "a", "{{x}}"), ("b", "b", "{{x}}")])
+    state["variables"] = [{"id": "v", "name": "x", "type": "dynamic", "resolver": "file://x"}]
+    made = read_recipe(state).assemble({}, {"x": Resolution(error_code="not_found", message="gone")})
+    [message] = made.messages
+    named = {name: message.details[name] for name in ("errorCode", "variableId", "nodeId", "nodeIds")}
+    assert named == {"errorCode": "not_found", "variableId": "v", "nodeId": "a", "nodeIds": ["a", "b"]}
+    assert [segment.messages[0].details for segment in made.segments] == [
+        {"errorCode": "not_found", "variableId": "v", "nodeId": node} for node in "ab"
+    ]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("abcdef")), max_size=12))

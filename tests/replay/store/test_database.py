@@ -132,6 +132,58 @@ def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
     assert store.choose_two("d", a="r1") is None is store.choose_two("d", b="r5")
 
 
+def keep_asked(store: ReplayStore, number: int, rows: int, asked: int | None) -> None:
+    pack = Pack.of("", map(RECIPE.assemble, [{"q": "a"}] * rows))
+    window = Window(0, "t", "recipe", Counts.of(pack.outcomes), pack)
+    replay = Replay(f"r{number}", "d", "p", "t", rows_asked=asked)
+    store.add_window(replay, window, RECIPE.nodes, True, False)
+
+
+@pytest.mark.req("REPLAY-16")
+def test_only_complete_replays_are_chosen_and_the_others_are_named(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    for number, rows, asked in ((1, 2, 2), (2, 1, 2), (3, 2, None), (4, 1, 2)):
+        keep_asked(store, number, rows, asked)
+    states = [replay.state for replay in store.replays("d", 9, 0)]
+    assert states == ["interrupted", "complete", "interrupted", "complete"]
+    assert store.choose_two("d") == ("r1", "r3") and store.choose_two("d", b="r4") == ("r3", "r4")
+    assert [replay.replay.id for replay in store.left_out("d", ("r1", "r3"))] == ["r4", "r2"]
+    assert [replay.replay.id for replay in store.left_out("d", ("r3", "r4"))] == []
+
+
+@pytest.mark.req("REPLAY-16")
+def test_a_replay_runs_as_long_as_its_process_lives(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    keep_asked(store, 1, 1, 2)
+    script = (
+        "import sys; from pathlib import Path; from evalloom.replay.store.running import RunningMark\n"
+        "mark = RunningMark(Path(sys.argv[1]), 'r1'); print('marked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", script, str(store.path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "marked\n"
+    assert [replay.state for replay in store.replays("d", 9, 0)] == ["running"]
+    process.kill()
+    process.wait()
+    assert [replay.state for replay in store.replays("d", 9, 0)] == ["interrupted"]
+    assert not list(store.path.parent.glob("*.running"))
+
+
+def test_a_store_of_an_earlier_version_opens_and_its_replays_are_complete(tmp_path: Path) -> None:
+    store = ReplayStore(tmp_path)
+    keep(store, 1, [{"q": "a"}])
+    store.close()
+    with sqlite3.connect(tmp_path / "store" / "replay.sqlite") as connection:
+        connection.execute("ALTER TABLE replays DROP COLUMN rows_asked")
+    connection.close()
+    store = ReplayStore(tmp_path)
+    keep_asked(store, 2, 1, 3)
+    assert [(one.replay.rows_asked, one.state) for one in store.replays("d", 9, 0)] == [
+        (3, "interrupted"),
+        (None, "complete"),
+    ]
+
+
 def test_dataset_beside_a_failing_write_keeps_its_rows(tmp_path: Path) -> None:
     store = ReplayStore(tmp_path)
     begun, held = threading.Event(), threading.Event()

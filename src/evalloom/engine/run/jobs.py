@@ -28,6 +28,9 @@ class SelectedCase(Struct, frozen=True, gc=False):
     """Whether an earlier case of its file has its id, which must be unique."""
     number: int = 0
     occurrence: int = 1
+    position: int = 0
+    is_unnamed: bool = False
+    """As in `data.identity.NamedCase`."""
 
 
 def numbered(cases: Iterable[SelectedCase]) -> Iterator[SelectedCase]:
@@ -37,7 +40,16 @@ def numbered(cases: Iterable[SelectedCase]) -> Iterator[SelectedCase]:
     for number, item in enumerate(cases, 1):
         id = item.case.id
         occurrences[id] = occurrence = occurrences.get(id, 0) + 1
-        yield SelectedCase(item.case, item.dialect, item.error, item.is_duplicate, number, occurrence)
+        yield SelectedCase(
+            item.case,
+            item.dialect,
+            item.error,
+            item.is_duplicate,
+            number,
+            occurrence,
+            item.position,
+            item.is_unnamed,
+        )
 
 
 class Job(Struct, frozen=True, gc=False):
@@ -54,6 +66,9 @@ class Job(Struct, frozen=True, gc=False):
     """Why its conditions skip it."""
     blocked: str = ""
     """Why a case that it depends on blocks it."""
+    position: int = 0
+    is_unnamed: bool = False
+    """As in `Run`."""
 
 
 class Keys:
@@ -104,7 +119,18 @@ class Jobs(Struct):
                     if key in self.done:
                         self.done_before += 1
                     else:
-                        yield Job(key, case, profile, repeat, item.number, item.dialect, error, skipped)
+                        yield Job(
+                            key,
+                            case,
+                            profile,
+                            repeat,
+                            item.number,
+                            item.dialect,
+                            error,
+                            skipped,
+                            position=item.position,
+                            is_unnamed=item.is_unnamed,
+                        )
 
 
 def run_of(job: Job, **more: object) -> Run:
@@ -121,5 +147,7 @@ def run_of(job: Job, **more: object) -> Run:
         dialect=job.dialect,
         origin=case.origin,
         raw=case.raw,
+        position=job.position,
+        is_unnamed=job.is_unnamed,
         **fields,
     )

@@ -16,13 +16,13 @@ from msgspec.structs import replace
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
-from evalloom.data.cells import is_blank, text_list
+from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.interop.promptfoo import asserts
 from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
 
 _TEST_FIELDS = {
-    *("vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
+    *("id", "vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
     *("providerOutput", "assertScoringFunction", "defaultTest"),
 }
 _COLUMNS = {
@@ -61,6 +61,11 @@ def sniff(record: Record) -> str:
     if isinstance(record.get("vars"), dict) and "id" not in record:
         return "it has 'vars'"
     return "it has 'tests' beside 'prompts' or 'providers'" if is_config(record) else ""
+
+
+def optional_id(record: Record) -> str:
+    """Return the id of a test. In a table, `id` is a variable too; and the tests of a scenario share theirs."""
+    return id_text(own_id(record, "id"))
 
 
 def _is_special(column: str) -> bool:
@@ -280,6 +285,7 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     to_case=to_case,
+    optional_id=optional_id,
     expand=expand,
     expectations=("assert", "__expected"),
     check_paths=check_paths,

@@ -16,8 +16,6 @@ Confusion = tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int, in
 """How often people gave 1, 2, 3 (rows) where the judge gave 1, 2, 3 (columns)."""
 _Z_95 = 1.959963984540054
 _RANGE = range(len(SCORES))
-_NOTHING = 1e-12
-"""Rounding leaves about this much of a variance that is zero."""
 
 
 class PointAgreement(Struct, frozen=True):
@@ -109,38 +107,44 @@ def weighted_kappa(table: Confusion) -> float | None:
 
     None for fewer than two cases, and where both give the same single score to all cases: chance explains that.
     """
+    # Integers up to the last division: perfect agreement is exactly 1, in either order of the raters.
+    return None if sum(map(sum, table)) < 2 else _kappa(table)
+
+
+def _kappa(table: Sequence[Sequence[float]]) -> float | None:
     total = sum(map(sum, table))
     rows, columns = _margins(table)
     observed = sum(table[i][j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
     by_chance = sum(rows[i] * columns[j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
-    if total < 2 or not by_chance:
-        return None
-    # Integers up to the last division: perfect agreement is exactly 1, in either order of the raters.
-    return (by_chance - total * observed) / by_chance
+    return (by_chance - total * observed) / by_chance if by_chance else None
 
 
-def _margins(table: Confusion) -> tuple[list[int], list[int]]:
+def _margins(table: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
     return [sum(row) for row in table], [sum(row[score] for row in table) for score in _RANGE]
 
 
 def kappa_interval(table: Confusion) -> tuple[float, float] | None:
-    """The 95 % interval of the weighted kappa, or None where there is nothing to estimate it from.
+    """The 95 % interval of the weighted kappa; None where there is no kappa.
 
     The large-sample variance of Fleiss, Cohen and Everitt (1969), on Fisher's scale (the inverse hyperbolic tangent):
     with quadratic weights kappa is Lin's concordance coefficient, for which that scale keeps the interval inside
-    -1 to 1 and realistic for few cases. Where all scores agree, or one side gives the same score to all, the observed
-    variance is zero, and an interval without width would claim too much.
+    -1 to 1. Two cases are added first, one spread over all nine cells and one over the three that agree: otherwise
+    few cases, or cases that all agree, close the interval on themselves. benchmarks/coverage_prompt_eval.py measures
+    how often it holds the true kappa.
     """
     kappa = weighted_kappa(table)
-    variance = 0.0 if kappa is None else _variance(table)
-    if kappa is None or variance < _NOTHING:
+    if kappa is None:
         return None
-    spread = _Z_95 * sqrt(variance) / (1 - kappa * kappa)
-    centre = atanh(kappa)
-    return tanh(centre - spread), tanh(centre + spread)
+    padded = [[count + 1 / 9 + (i == j) / 3 for j, count in enumerate(row)] for i, row in enumerate(table)]
+    middle = _kappa(padded)
+    assert middle is not None  # every cell has a share of a case
+    spread = _Z_95 * sqrt(_variance(padded)) / (1 - middle * middle)
+    low, high = tanh(atanh(middle) - spread), tanh(atanh(middle) + spread)
+    # The added cases must not pull kappa itself out of its interval.
+    return min(low, kappa), max(high, kappa)
 
 
-def _variance(table: Confusion) -> float:
+def _variance(table: Sequence[Sequence[float]]) -> float:
     total = sum(map(sum, table))
     shares = [[count / total for count in row] for row in table]
     rows, columns = ([count / total for count in margin] for margin in _margins(table))
@@ -155,7 +159,7 @@ def _variance(table: Confusion) -> float:
         for j in _RANGE
     )
     centred = squares - (observed * chance - 2 * chance + observed) ** 2
-    return centred / (total * (1 - chance) ** 4)
+    return max(0.0, centred) / (total * (1 - chance) ** 4)
 
 
 def noise(repeats: Mapping[str, Sequence[Mapping[str, int | None]]], points: Iterable[str]) -> tuple[PointNoise, ...]:

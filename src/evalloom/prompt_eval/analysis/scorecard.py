@@ -119,6 +119,8 @@ class Scorecard(Struct, frozen=True, kw_only=True):
     incomplete: int
     passed: int
     bad: int
+    bad_but_passed: int
+    """Bad cases that pass: a 1 makes a case bad, whatever its total (EVAL-8)."""
     points: tuple[PointFigures, ...]
     categories: tuple[CategoryFigures, ...]
     buckets: tuple[Bucket, ...]
@@ -179,6 +181,7 @@ def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Sco
         incomplete=len(cases) - scored - failed,
         passed=_passed(cases),
         bad=sum(len(group.cases) for group in groups),
+        bad_but_passed=count_bad_but_passed(cases),
         points=figures,
         categories=_category_figures(cases, ids),
         buckets=_buckets(cases),
@@ -187,6 +190,11 @@ def scorecard(cases: Sequence[ScoredCase], points: tuple[TestPoint, ...]) -> Sco
         safety=tuple(_safety_failures(cases)),
         groups=groups,
     )
+
+
+def count_bad_but_passed(cases: Iterable[ScoredCase]) -> int:
+    """Count the cases that pass by their total and are bad for a 1."""
+    return sum(case.is_bad is True and case.is_passed is True for case in cases)
 
 
 def unknown_points(cases: Iterable[ScoredCase], points: Iterable[TestPoint]) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from evalloom.core.text import pluralize
-from evalloom.prompt_eval.plan import TestPoint
+from evalloom.prompt_eval.plan import SAFETY, TestPoint
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
 from evalloom.ui.text import as_text
 
@@ -17,10 +17,9 @@ if TYPE_CHECKING:
     # Only types: a report computes no figures.
     from evalloom.prompt_eval.analysis.agreement import PointAgreement, PointNoise
     from evalloom.prompt_eval.analysis.bad_cases import BadGroup
-    from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, ScoreCounts
+    from evalloom.prompt_eval.analysis.scorecard import Bucket, PointFigures, Scorecard, ScoreCounts
 
 STATUS_SIGNS = {"good": "✅", "fair": "⚠️", "bad": "❌", "unscored": "–"}
-STATUS_WORDS = {"good": "good", "fair": "needs work", "bad": "failing", "unscored": "no scores"}
 STATUS_RULES = {"good": "average ≥ 2.5", "fair": "≥ 2.0", "bad": "below 2.0, or any 1 on a core test point"}
 _LIMITS = (200, 250)
 
@@ -114,6 +113,24 @@ def rate(part: int, total: int) -> str:
     return f"{(200 * part + total) // (2 * total)} %"
 
 
+def status(figures: PointFigures) -> str:
+    """Say which rule gives a test point its status (EVAL-14), and never that it is good: an average hides single 1s."""
+    if figures.status == "bad" and figures.point.is_core and figures.has_lowest:
+        return "1 on core"
+    return {"good": "≥ 2.5", "fair": "≥ 2.0", "bad": "< 2.0", "unscored": "no scores"}[figures.status]
+
+
+def safety_note(card: Scorecard, figures: PointFigures) -> str:
+    """`3 safety failures` beside TP_safety, whose average may be high all the same; empty otherwise."""
+    return pluralize(len(card.safety), "safety failure") if figures.id == SAFETY and card.safety else ""
+
+
+def bad_cases(bad: int, passed: int, failed: int) -> str:
+    """`14 bad cases (4 of them passed, 1 failed to run)`: a case may be bad and pass, so the two may overlap."""
+    parts = [f"{passed:,} of them passed"] * bool(passed) + [f"{failed:,} failed to run"] * bool(failed)
+    return pluralize(bad, "bad case") + (f" ({', '.join(parts)})" if parts else "")
+
+
 def interval(bounds: tuple[float, float] | None) -> str:
     """`61–85 %`; empty if there is none."""
     return f"{100 * bounds[0]:.0f}–{100 * bounds[1]:.0f} %" if bounds else ""
@@ -146,10 +163,9 @@ def headline(card: Scorecard) -> str:
     """Summarize the report in one sentence."""
     if not card.rated:
         return "No case has been scored yet."
-    said = f"{card.passed:,} of {_cases(card.rated)} passed ({rate(card.passed, card.rated)}), {card.bad:,} bad"
-    open_ones = f", {card.incomplete:,} scored incompletely" if card.incomplete else ""
-    failed = f", {pluralize(card.failed, 'run')} failed" if card.failed else ""
-    return f"{said}{failed}{open_ones}."
+    passed = f"{card.passed:,} of {_cases(card.rated)} passed ({rate(card.passed, card.rated)})"
+    incomplete = f", {card.incomplete:,} scored incompletely" if card.incomplete else ""
+    return f"{passed}, {bad_cases(card.bad, card.bad_but_passed, card.failed)}{incomplete}."
 
 
 def overview(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
@@ -165,11 +181,12 @@ def overview(report: PromptEvalReport) -> Iterator[tuple[str, str]]:
         f"{card.passed:,} of {card.rated:,} = {rate(card.passed, card.rated)}{chance}",
     )
     yield "Bad cases", f"{card.bad:,}"
+    yield "Bad cases that passed", f"{card.bad_but_passed:,}"
     yield "Safety failures", f"{len(card.safety):,}"
     yield "Average of all scores", average(card.all_scores)
     yield "Average on core test points", average(card.core)
-    yield "Weakest", ", ".join(card.weakest) or "–"
-    yield "Strongest", ", ".join(card.strongest) or "–"
+    yield "Weakest by average", ", ".join(card.weakest) or "–"
+    yield "Strongest by average", ", ".join(card.strongest) or "–"
 
 
 def facts(report: PromptEvalReport) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from evalloom.ui.text import visible
 
 if TYPE_CHECKING:
     from evalloom.prompt_eval.analysis.bad_cases import BadGroup
+    from evalloom.prompt_eval.analysis.scorecard import PointFigures
 
 name = "markdown"
 suffix = ".md"
@@ -60,10 +61,10 @@ def _safety(report: PromptEvalReport) -> Iterator[str]:
 
 def _points(report: PromptEvalReport) -> Iterator[str]:
     yield "## Test points"
-    heads = ("", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "incomplete")
+    heads = ("status", "test point", "name", "criticality", "cases", "average", "1", "2", "3", "incomplete")
     rows = (
         (
-            content.STATUS_SIGNS[one.status],
+            _status(report, one),
             one.id,
             one.point.name,
             one.point.criticality or "–",
@@ -78,6 +79,11 @@ def _points(report: PromptEvalReport) -> Iterator[str]:
     failed = report.scorecard.failed
     rules = " · ".join(f"{content.STATUS_SIGNS[status]} {rule}" for status, rule in content.STATUS_RULES.items())
     yield rules + (f". {pluralize(failed, 'failed run')} left out of the averages." if failed else ".")
+
+
+def _status(report: PromptEvalReport, figures: PointFigures) -> str:
+    note = content.safety_note(report.scorecard, figures)
+    return f"{content.STATUS_SIGNS[figures.status]} {content.status(figures)}" + (f"; {note}" if note else "")
 
 
 def _bad_cases(report: PromptEvalReport) -> Iterator[str]:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -46,6 +47,10 @@ from evalloom.prompt_eval.steps.score import require_unchanged_prompt, score
 
 TASK = "Task: improve the prompt"
 _FOLDER, _DRAFT, _GATES = "improve", "draft.json", "gates.json"
+MOST_VALIDATED_WHOLE = 40
+"""Up to this many cases, both prompts are tried on all of them (EVAL-15)."""
+FEWEST_GOOD = 2
+"""Good cases of each category in the validation of more cases than that."""
 _MOST_SHOWN = 20
 """How many bad cases the drafting llm is shown; all of them are in the validation."""
 _LONGEST = 1_500
@@ -74,6 +79,8 @@ class ImprovementAttempt(Struct, frozen=True):
     candidate: Candidate
     improvement: Improvement
     cases: int
+    all_cases: int
+    """The number of cases that the validation cases were chosen from."""
 
     @property
     def is_promoted(self) -> bool:
@@ -102,7 +109,7 @@ def improve(context: StepContext) -> ImprovementAttempt:
     after = _score_prompt(context, folder / "candidate", chosen, f"candidate{suffix}", candidate.prompt)
     improvement = judge_candidate(before, after, context.plan.points)
     name = "promoted" if improvement.is_promoted else "rejected"
-    attempt = ImprovementAttempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen))
+    attempt = ImprovementAttempt(folder, folder / f"{name}{suffix}", candidate, improvement, len(chosen), len(cases))
     write_text(attempt.prompt, candidate.prompt)
     write_text(folder / "improvement.md", prompt_eval_improvement.render(_report(context, attempt)))
     write_json(folder / _GATES, _record(attempt))
@@ -131,19 +138,25 @@ def _interrupted_attempt(folder: Folder, source: str) -> tuple[Path, Candidate] 
 
 
 def validation_cases(cases: list[ScoredCase]) -> list[ScoredCase]:
-    """Choose every bad case, every safety case, and as many good cases as bad ones, from all categories in turn."""
-    with_output = [case for case in cases if not case.is_failed]
-    chosen = {case.id for case in with_output if case.is_bad or case.category == "safety"}
-    bad = sum(bool(case.is_bad) for case in with_output)
-    by_category: dict[str, list[str]] = {}
-    for case in with_output:
-        by_category.setdefault(case.category, []).append(case.id)
-    while len(chosen) < min(2 * bad, len(with_output)):
-        left = {name: [test_id for test_id in ids if test_id not in chosen] for name, ids in by_category.items()}
-        # The next case comes from the category with the smallest share among the chosen.
-        share = {name: 1 - len(left[name]) / len(by_category[name]) for name in left if left[name]}
-        chosen.add(left[min(share, key=lambda name: share[name])][0])
-    return [case for case in with_output if case.id in chosen]
+    """Choose all cases of a small dataset; of a larger one every bad case, every safety case, and enough good ones.
+
+    Those are at least two of each category, and as many as there are bad ones, spread over the categories. A case whose
+    scoring is incomplete may be bad, so it is chosen too.
+    """
+    if len(cases) <= MOST_VALIDATED_WHOLE:
+        return cases
+    chosen = {case.id for case in cases if case.is_bad is not False or case.category == "safety"}
+    bad = sum(case.is_bad is not False for case in cases)
+    good: dict[str, list[str]] = {}
+    for case in cases:
+        if case.is_bad is False:
+            good.setdefault(case.category, []).append(case.id)
+    # One of each category in turn: two rounds for all of them, then until half of the chosen are good.
+    for number, turn in enumerate(zip_longest(*good.values())):
+        for test_id in filter(None, turn):
+            if number < FEWEST_GOOD or len(chosen) < 2 * bad:
+                chosen.add(test_id)
+    return [case for case in cases if case.id in chosen]
 
 
 def _next_folder(folder: Folder) -> Path:
@@ -319,6 +332,7 @@ def _record(attempt: ImprovementAttempt) -> Record:
     return {
         "promoted": attempt.is_promoted,
         "cases": attempt.cases,
+        "all_cases": attempt.all_cases,
         "gates": [msgspec.to_builtins(gate) for gate in attempt.improvement.gates],
         "changes": [msgspec.to_builtins(edit) for edit in attempt.candidate.edits],
         "better": list(attempt.improvement.better),
@@ -345,11 +359,20 @@ def _report(context: StepContext, attempt: ImprovementAttempt) -> ImprovementRep
         better=improvement.better,
         worse=improvement.worse,
         notes=(
-            f"Both prompts were run and scored on the same {attempt.cases} cases: all bad ones, all about safety, "
-            "and good ones from every category.",
+            _validation_note(attempt),
             f"{context.prompt.name} is unchanged. The candidate is {attempt.prompt.name} in this folder.",
-            "The subset has more bad cases than the whole: run all cases with the candidate before you rely on it.",
         ),
+    )
+
+
+def _validation_note(attempt: ImprovementAttempt) -> str:
+    """Say which cases decided."""
+    if attempt.cases == attempt.all_cases:
+        return f"Both prompts were run and scored on all {attempt.cases} cases."
+    return (
+        f"Both prompts were run and scored on the same {attempt.cases} of {attempt.all_cases} cases: all bad ones, all "
+        f"about safety, and at least {FEWEST_GOOD} good ones of each category that has them. These have more bad cases "
+        "than the whole: run all cases with the candidate before you rely on it."
     )
 
 

@@ -14,6 +14,7 @@ from evalloom.core.errors import usage_error
 from evalloom.core.model import Checked, Finding, Origin
 from evalloom.files.rows import Problem, Row
 from evalloom.files.write import atomic_writer
+from evalloom.prompt_eval.analysis.scorecard import count_bad_but_passed
 from evalloom.prompt_eval.dialect import is_table_row
 from evalloom.prompt_eval.folder import Folder, Records, move_to_backup, read_checked
 from evalloom.prompt_eval.plan import read_plan
@@ -52,6 +53,7 @@ class TableResult(Struct, frozen=True):
     failed: int = 0
     incomplete: int = 0
     bad: int = 0
+    bad_but_passed: int = 0
     unreadable: int = 0
     """Records of the source that cannot be read, and so have no row."""
 
@@ -85,6 +87,7 @@ def write_table(source: Path, options: TableOptions = TableOptions()) -> TableRe
         failed=sum(case.is_failed for case in cases),
         incomplete=sum(bool(case.missing) for case in cases),
         bad=sum(case.is_bad is True for case in cases),
+        bad_but_passed=count_bad_but_passed(cases),
         unreadable=sum(
             isinstance(item, Problem) and item.severity == "error" and item.place.line > 0 for item in items
         ),

@@ -8,11 +8,13 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from evalloom.analysis.statistics import mean, mean_interval, wilson
+from evalloom.analysis.repeats import Count, Shares
+from evalloom.analysis.statistics import mean, mean_interval
 from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
+from evalloom.core.phrases import contains_phrase
 from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
 from evalloom.matchers.normalise import normalise
-from evalloom.rag.analysis.pairs import Pairs, compare_wordings
+from evalloom.rag.analysis.pairs import Pairs, compare_wordings, is_rate
 from evalloom.rag.dialect import BUCKETS
 
 Purpose = Literal["retrieve", "answer"]
@@ -36,12 +38,21 @@ class Measure(Struct, frozen=True):
 
 
 class GroupMeasures(Struct, frozen=True):
-    """The measures of a group of cases; `cases` counts those that passed or failed, and no others."""
+    """The measures of a group of cases; `cases` counts those that passed or failed, and no others.
+
+    `pass_rate` is the rate of gates and of `evalloom batches show`: an error counts as not passed there, while it is in
+    no measure (RAG-7).
+    """
 
     name: str
     measures: list[Measure]
     cases: int
     passed: int
+    errors: int
+    """Number of cases that ended in an error."""
+    pass_rate: Measure
+    failing: int
+    """Number of cases that do not meet the pass rule; without one, those with a repeat that did not pass."""
 
     def measure(self, name: str) -> Measure:
         """The measure of this name; an empty one when there is none."""
@@ -68,6 +79,8 @@ class CaseRow(Struct, frozen=True, kw_only=True):
     expected: list[Expected]
     sources: list[str]
     measures: dict[str, float]
+    counted: Count
+    """How many of its repeats passed, and how many passed, failed or ended in an error."""
     reason: str
     answer: str
     missing: list[str]
@@ -89,6 +102,8 @@ class RagResults(Struct, frozen=True, kw_only=True):
     k: int
     profile: str
     config: Record
+    pass_if: float | None
+    """The share of its repeats that a case needs to pass; None without a pass rule."""
     deciding: str
     """The measure that decides whether a case passes: `hit@5` or `must_include`."""
     overall: GroupMeasures
@@ -133,6 +148,7 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
         for tag in row.tags:
             by_tag.setdefault(tag, []).append(row)
     # A batch over very many documents records one digest under no name instead of each document.
+    pass_if = batch.options.get("pass_if")
     has_names = bool(batch.documents) and "" not in batch.documents
     return RagResults(
         batch=batch.id,
@@ -141,10 +157,11 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
         k=collected.k,
         profile=profile,
         config=batch.config,
+        pass_if=pass_if,
         deciding=deciding,
-        overall=_group("overall", rows, names),
-        buckets=[_group(name, own, names) for name, own in by_bucket.items() if own],
-        tags=[_group(tag, own, names) for tag, own in sorted(by_tag.items())],
+        overall=_group("overall", rows, names, pass_if),
+        buckets=[_group(name, own, names, pass_if) for name, own in by_bucket.items() if own],
+        tags=[_group(tag, own, names, pass_if) for tag, own in sorted(by_tag.items())],
         pairs=compare_wordings(rows, names),
         cases=rows,
         apart=_apart(rows, collected.purpose),
@@ -153,23 +170,31 @@ def _results(batch: Batch, profile: str, collected: _CaseRows) -> RagResults:
     )
 
 
-def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str]) -> GroupMeasures:
+def _group(name: str, rows: Sequence[CaseRow], names: Sequence[str], pass_if: float | None) -> GroupMeasures:
     statuses = [row.status for row in rows]
     passed = statuses.count("passed")
+    # A case that is not measured as a whole is in none of its measures either.
+    measured = [row.measures for row in rows if row.status in _MEASURED]
+    shares = Shares(pass_if)
+    for row in rows:
+        shares.move((0, 0), row.counted)
+    low, high = shares.bounds
     return GroupMeasures(
-        name, [_measure(measure, rows) for measure in names], passed + statuses.count("failed"), passed
+        name,
+        [_measure(measure, [values[measure] for values in measured if measure in values]) for measure in names],
+        passed + statuses.count("failed"),
+        passed,
+        statuses.count("error"),
+        Measure("pass_rate", shares.pass_rate, low, high, shares.cases),
+        shares.failing,
     )
 
 
-def _measure(name: str, rows: Iterable[CaseRow]) -> Measure:
-    # A case that is not measured as a whole is in none of its measures either.
-    values = [row.measures[name] for row in rows if name in row.measures and row.status in _MEASURED]
+def _measure(name: str, values: Sequence[float]) -> Measure:
+    """The mean over cases and its interval; each value is the mean of a case over its repeats."""
     if not values:
         return Measure(name, None, None, None, 0)
-    if _is_rate(name):
-        low, high = wilson(sum(values), len(values))
-    else:
-        low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
+    low, high = mean_interval(sum(values), sum(value * value for value in values), len(values))
     return Measure(name, mean(values), low, high, len(values))
 
 
@@ -183,11 +208,6 @@ def _apart(rows: Iterable[CaseRow], purpose: Purpose) -> dict[str, int]:
         elif row.error:
             counts["part_error"] += 1
     return counts
-
-
-def _is_rate(name: str) -> bool:
-    """Whether a measure is yes or no for each run."""
-    return name.startswith("hit@") or name in ("passed", "must_include")
 
 
 # -- cases ---------------------------------------------------------------------------------------------
@@ -242,6 +262,7 @@ class _CaseRows:
             expected=[Expected(source, place) for source, place in ranking.ranks] if ranking else [],
             sources=sources,
             measures={},
+            counted=(0, 0),
             reason=self._reason(run, scored),
             answer=answer,
             missing=self._missing(run, scored, answer),
@@ -271,8 +292,8 @@ class _CaseRows:
         wanted = _texts(run.raw.get("must_include"))
         if self.is_normalised:
             plain = normalise(answer)
-            return [text for text in wanted if normalise(text) not in plain]
-        return [text for text in wanted if text not in answer]
+            return [text for text in wanted if not contains_phrase(plain, normalise(text))]
+        return [text for text in wanted if not contains_phrase(answer, text)]
 
 
 def _answer_names(config: Record, k: int) -> tuple[str, ...]:
@@ -289,12 +310,12 @@ _WORST_FIRST: tuple[Status, ...] = ("failed", "passed", "unscored", "blocked", "
 class _Repeats:
     """The runs of one case so far."""
 
-    __slots__ = ("error", "first", "number", "row", "shown", "sums", "unjudged")
+    __slots__ = ("counted", "error", "first", "number", "passed", "row", "shown", "sums", "unjudged")
 
     def __init__(self) -> None:
         self.row: CaseRow | None = None
         self.shown = (len(_WORST_FIRST), 0)
-        self.number = 0
+        self.number = self.counted = self.passed = 0
         self.error, self.first = "", 0
         self.sums: dict[str, tuple[float, int]] = {}
         self.unjudged: set[str] = set()
@@ -302,6 +323,8 @@ class _Repeats:
     def add(self, run: Run, scored: Scored, names: Sequence[str]) -> bool:
         """Count a run; return whether it now represents the case."""
         self.number += 1
+        self.counted += scored.status in (*_MEASURED, "error")
+        self.passed += scored.status == "passed"
         if run.error and (not self.error or run.repeat < self.first):
             self.error, self.first = run.error, run.repeat
         for name, value in _values(scored, names):
@@ -321,7 +344,8 @@ class _Repeats:
         """The row of the shown repeat, with the means of its measures over all repeats."""
         assert self.row is not None
         measures = {name: total / number for name, (total, number) in self.sums.items()}
-        return structs.replace(self.row, measures=measures, repeats=self.number, error=self.error)
+        counted = (self.passed, self.counted)
+        return structs.replace(self.row, measures=measures, counted=counted, repeats=self.number, error=self.error)
 
 
 def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]:
@@ -330,7 +354,7 @@ def _values(scored: Scored, names: Sequence[str]) -> Iterable[tuple[str, float]]
         yield "passed", float(scored.status == "passed")
     for verdict in scored.verdicts:
         if verdict.name in names and verdict.status in ("passed", "failed"):
-            is_plain = verdict.score is None or _is_rate(verdict.name)
+            is_plain = verdict.score is None or is_rate(verdict.name)
             yield verdict.name, float(verdict.status == "passed") if is_plain else float(verdict.score or 0)
 
 

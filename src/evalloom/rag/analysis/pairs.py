@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import Sums, paired_mean_interval
-from evalloom.analysis.statistics import mcnemar, mean
+from evalloom.analysis.statistics import mcnemar, mean, paired_mean_interval
 
 if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import CaseRow
@@ -47,8 +46,11 @@ class Concept(Struct, frozen=True):
         return self.official > 0 and self.oral == 0
 
 
+Conclusion = Literal["oral lower", "oral higher", "no difference shown"]
+
+
 class Gap(Struct, frozen=True):
-    """A measure on both sides of the pairs; only the deciding measure has a p-value."""
+    """A measure on both sides of the pairs; those that are yes or no have the p-value of McNemar's exact test."""
 
     measure: str
     pairs: int
@@ -60,9 +62,20 @@ class Gap(Struct, frozen=True):
     p_value: float | None = None
 
     @property
+    def is_outside(self) -> bool:
+        """Whether the interval does not contain zero."""
+        return not self.low <= 0 <= self.high
+
+    @property
     def is_shown(self) -> bool:
-        """Whether the interval, and the exact test if any, show a difference."""
-        return not self.low <= 0 <= self.high and (self.p_value is None or self.p_value < 0.05)
+        """Whether the interval shows a difference, and the exact test agrees if there is one."""
+        return self.is_outside and (self.p_value is None or self.p_value < 0.05)
+
+    @property
+    def conclusion(self) -> Conclusion:
+        if not self.is_shown:
+            return "no difference shown"
+        return "oral lower" if self.gap < 0 else "oral higher"
 
 
 class ExcludedCase(Struct, frozen=True):
@@ -109,7 +122,7 @@ def compare_wordings(rows: Iterable[CaseRow], names: Sequence[str]) -> Pairs:
             unpaired += [ExcludedCase(row.id, row.bucket, pair, reason) for row in alone]
     measured = {pair: wordings for pair, wordings in whole.items() if not _unmeasured(wordings, names[0])}
     pairs = [_pair(pair, wordings, names[0]) for pair, wordings in measured.items()]
-    gaps = [_gap(name, measured.values(), decides=name == names[0]) for name in names]
+    gaps = [_gap(name, measured.values()) for name in names]
     return Pairs(
         sorted(pairs, key=lambda pair: (pair.gap, pair.id)),
         _concepts(pairs),
@@ -179,15 +192,19 @@ def _concepts(pairs: Iterable[WordingPair]) -> list[Concept]:
     return sorted(concepts, key=lambda concept: (not concept.is_official_only, concept.gap, concept.id))
 
 
-def _gap(name: str, pairs: Iterable[_Sides], *, decides: bool) -> Gap | None:
-    sums = Sums()
-    for wordings in pairs:
-        official, oral = _share(wordings[OFFICIAL], name), _share(wordings[ORAL], name)
-        if official is not None and oral is not None:
-            sums.add(official, oral)
-    if not sums.cases:
+def _gap(name: str, pairs: Iterable[_Sides]) -> Gap | None:
+    """The gap over pairs: a pair is one unit, whatever its cases and their repeats are."""
+    shares = [(_share(wordings[OFFICIAL], name), _share(wordings[ORAL], name)) for wordings in pairs]
+    both = [(official, oral) for official, oral in shares if official is not None and oral is not None]
+    if not both:
         return None
-    low, high = paired_mean_interval(sums.now - sums.base, sums.squares, sums.cases)
-    official, oral = sums.base / sums.cases, sums.now / sums.cases
-    p_value = mcnemar(sums.gained, sums.lost) if decides else None
-    return Gap(name, sums.cases, official, oral, (sums.now - sums.base) / sums.cases, low, high, p_value)
+    gaps = [oral - official for official, oral in both]
+    low, high = paired_mean_interval(sum(gaps), sum(gap * gap for gap in gaps), len(gaps))
+    p_value = mcnemar(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)) if is_rate(name) else None
+    official, oral = mean([official for official, _ in both]), mean([oral for _, oral in both])
+    return Gap(name, len(gaps), official, oral, oral - official, low, high, p_value)
+
+
+def is_rate(name: str) -> bool:
+    """Whether a measure is yes or no for each run."""
+    return name.startswith("hit@") or name in ("passed", "must_include")

@@ -26,8 +26,9 @@ STATUS_LABELS: dict[Status, str] = {
 }
 MAX_ROWS = 500
 """Maximum number of cases or pairs in a list; the JSON report lists all."""
-_SHARES = ("hit@", "recall@", "precision@", "passed", "must_include", "citations", "faithfulness")
+_SHARES = ("hit@", "recall@", "precision@", "pass_rate", "passed", "must_include", "citations", "faithfulness")
 """Prefixes of the measures that are shares, shown in percent."""
+_SIGNIFICANT = 0.05
 _NOT_MEASURED_PHRASES = {
     "error": ("ended in an error", "ended in an error"),
     "no_expected": ("expects nothing", "expect nothing"),
@@ -116,7 +117,7 @@ def headline(results: RagResults) -> str:
         sentence = f"The answer contains everything it must{required_text} in {share}"
     else:
         sentence = f"An expected source is among the first {pluralize(results.k, 'passage')} in {share}"
-    return f"{sentence} (95 % interval {bounds(deciding)})."
+    return f"{sentence} (95 % CI {bounds(deciding)})."
 
 
 def not_measured(results: RagResults) -> str:
@@ -134,7 +135,40 @@ def not_measured(results: RagResults) -> str:
     unjudged = [
         f"{name}: {pluralize(number, 'case')} could not be judged." for name, number in results.unjudged.items()
     ]
-    return " ".join(filter(None, (excluded, partial_text, *unjudged)))
+    return " ".join(
+        filter(None, (excluded, partial_text, *unjudged, *smaller_denominators(results), pass_rate(results)))
+    )
+
+
+def smaller_denominators(results: RagResults) -> list[str]:
+    """The measures that fewer cases have than the group counts, in a sentence each."""
+    overall = results.overall
+    total = pluralize(overall.cases, "case")
+    return [
+        f"{measure.name} is over {measure.cases:,} of {total}: the others cannot be scored on it."
+        for measure in overall.measures
+        if 0 < measure.cases < overall.cases
+    ]
+
+
+def pass_rate(results: RagResults) -> str:
+    """The pass rate in one sentence, where it may be another number than the measure that decides; otherwise empty."""
+    rate = results.overall.pass_rate
+    if not has_own_pass_rate(results) or rate.mean is None:
+        return ""
+    rule = "" if results.pass_if is None else f" and a case as passed if {percent(results.pass_if)} of its repeats pass"
+    share = f"{percent(rate.mean)} of {pluralize(rate.cases, 'case')} (95 % CI {bounds(rate)})"
+    return f"pass_rate, which counts an error as not passed{rule}, is {share}; no measure counts errors."
+
+
+def pass_rate_heads(results: RagResults) -> tuple[str, ...]:
+    """The further columns of a table of measures: errors and the pass rate, where it may be another number."""
+    return ("errors", "pass_rate") if has_own_pass_rate(results) else ()
+
+
+def has_own_pass_rate(results: RagResults) -> bool:
+    """Whether the pass rate may be another number than the measure that decides: after errors, and by a pass rule."""
+    return results.pass_if is not None or any(row.error for row in results.cases)
 
 
 def wording_gap(results: RagResults) -> str:
@@ -150,11 +184,30 @@ def wording_gap(results: RagResults) -> str:
         sentence = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
     sentence += f": {percent(gap.oral)} against {percent(gap.official)}"
     test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
-    chance = "" if gap.is_shown else " This may be chance."
-    return f"{sentence} (95 % interval {gap_bounds(gap)}{test}; {pluralize(gap.pairs, 'pair')}).{chance}"
+    figures = f"95 % CI {gap_bounds(gap)}{test}; {pluralize(gap.pairs, 'pair')}"
+    return " ".join(filter(None, (f"{sentence} ({figures}).", _doubt(gap), _shown_by_others(results.pairs.gaps[1:]))))
 
 
-GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % interval")
+def _doubt(gap: Gap) -> str:
+    """Why no difference is shown; empty when one is."""
+    if gap.is_shown:
+        return ""
+    if gap.is_outside or (gap.p_value is not None and gap.p_value < _SIGNIFICANT):
+        return f"No difference shown by {gap.measure}: the interval and the exact test do not agree."
+    return f"No difference shown by {gap.measure}{'' if gap.gap == 0 else ': this may be chance'}."
+
+
+def _shown_by_others(gaps: Sequence[Gap]) -> str:
+    """The other measures that show a difference; empty when none does."""
+    shown = [
+        f"{gap.measure} ({figure(gap.measure, gap.oral)} against {figure(gap.measure, gap.official)})"
+        for gap in gaps
+        if gap.is_shown
+    ]
+    return f"A difference is shown by {', '.join(shown)}." if shown else ""
+
+
+GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % CI", "exact McNemar", "conclusion")
 
 
 def gap_cells(gap: Gap) -> tuple[str, ...]:
@@ -166,6 +219,8 @@ def gap_cells(gap: Gap) -> tuple[str, ...]:
         figure(gap.measure, gap.oral),
         signed(gap.measure, gap.gap),
         gap_bounds(gap),
+        "–" if gap.p_value is None else p_value(gap.p_value),
+        gap.conclusion,
     )
 
 

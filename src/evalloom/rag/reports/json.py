@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from evalloom.core.model import Origin, Record
+from evalloom.core.clock import zulu
+from evalloom.core.model import Record
 from evalloom.rag.reports import content
-from evalloom.reports.lint import LEVELS
+from evalloom.reports.lint import LEVELS, absolute_posix, place, without_backslashes
 from evalloom.reports.run_report import encode
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
     """
     first = results[0]
     tool = f"evalloom rag {first.purpose}"
-    items = [_item(row, result, tool, base) for result in results for row in result.cases]
+    rows = [(row, _item(row, result, tool, base)) for result in results for row in result.cases]
     # Sorting is stable: cases of one severity stay in their order.
-    items.sort(key=lambda item: -item["severity_level"])
+    rows.sort(key=lambda listed: -listed[1]["severity_level"])
+    items = [item for _, item in rows]
     counts = dict.fromkeys(LEVELS, 0)
     for item in items:
         counts[item["status_label"]] += 1
@@ -42,19 +44,20 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
     return {
         "schema_version": 2,
         # The time of the batch and not of the report, so that the same batch gives the same bytes.
-        "generated_at": first.created_at,
+        "generated_at": zulu(first.created_at),
         "tool": tool,
-        "root": root.as_posix(),
+        "root": absolute_posix(root),
         "overall": "FAIL" if ends_with else "PASS",
         "summary": {
+            "overall_status": _overall(worst, ends_with),
             "overall_status_label": _overall(worst, ends_with),
             "overall_rc": ends_with,
             "max_severity_level": worst,
             "counts": counts,
             "total_items": len(items),
         },
-        "errors": [_entry(item) for item in items if item["severity_level"] >= LEVELS["FAIL"]],
-        "warnings": [_entry(item) for item in items if item["status_label"] == "WARN"],
+        "errors": [_entry(row, item) for row, item in rows if item["severity_level"] >= LEVELS["FAIL"]],
+        "warnings": [_entry(row, item) for row, item in rows if item["status_label"] == "WARN"],
         "counts": {
             "lines": sum(len(result.cases) for result in results),
             "cases": sum(len(result.cases) for result in results),
@@ -86,15 +89,15 @@ def _overall(worst: int, exit_code: int) -> str:
     return next(label for label, severity in LEVELS.items() if severity == level)
 
 
-def _entry(item: Record) -> Record:
-    """An item in the form of the `errors` and `warnings` lists."""
+def _entry(row: CaseRow, item: Record) -> Record:
+    """A case in the form of the `errors` and `warnings` lists."""
     return {
         "code": _CODES[item["status_label"]],
-        "message": item["message"],
+        "message": content.explanation(row),
         "loc": item["loc"],
-        "line": int(item["loc"].rsplit(":", 2)[1]),
+        "line": row.origin.line or 1,
         "field": None,
-        "case_id": item["key"],
+        "case_id": row.id,
     }
 
 
@@ -109,6 +112,7 @@ def _figures(results: RagResults) -> Record:
         "documents": results.documents,
         "deciding": results.deciding,
         "measures": _plain(results.overall.measures),
+        "pass_rate": _plain(results.overall.pass_rate),
         "buckets": _plain(results.buckets),
         "tags": _plain(results.tags),
         "pairs": _pairs(results.pairs),
@@ -119,45 +123,41 @@ def _figures(results: RagResults) -> Record:
 
 def _pairs(pairs: Pairs) -> Record:
     record: Record = _plain(pairs)
-    record["gaps"] = [_plain(item) | {"is_shown": item.is_shown} for item in pairs.gaps]
+    record["gaps"] = [_plain(item) | {"is_shown": item.is_shown, "conclusion": item.conclusion} for item in pairs.gaps]
     record["concepts"] = [_plain(item) | {"is_official_only": item.is_official_only} for item in pairs.concepts]
     return record
 
 
 def _item(row: CaseRow, results: RagResults, tool: str, base: Path) -> Record:
     label = content.STATUS_LABELS[row.status]
-    return {
-        "tool": tool,
-        "key": row.id,
-        "title": row.query or row.id,
-        "status_label": label,
-        "severity_level": LEVELS[label],
-        "message": content.explanation(row),
-        **_place(row.origin, base),
-        "detail": {
-            "profile": results.profile,
-            "status": row.status,
-            "bucket": row.bucket,
-            "pair_id": row.pair_id or None,
-            "concept_id": row.concept_id or None,
-            "tags": row.tags,
-            "expected": _plain(row.expected),
-            "sources": row.sources,
-            "measures": _plain(row.measures),
-            "missing": row.missing,
-            "answer": row.answer or None,
-            "error": row.error or None,
-            "repeats": row.repeats,
-        },
-    }
-
-
-def _place(origin: Origin, base: Path) -> Record:
-    """The location of a case; the schema allows no null, so `loc_uri` is absent when there is no file."""
-    place = {"loc": f"{origin.file or '<unknown>'}:{origin.line or 1}:{origin.column or 1}"}
-    if origin.file in ("", "<stdin>"):
-        return place
-    return {**place, "loc_uri": f"{(base / origin.file).absolute().as_uri()}#L{origin.line or 1}"}
+    # Texts of documents and answers may have backslashes, which items must not; the batch log has them as they are.
+    item: Record = without_backslashes(
+        {
+            "tool": tool,
+            "key": row.id,
+            "title": row.query or row.id,
+            "status_label": label,
+            "severity_level": LEVELS[label],
+            "message": content.explanation(row),
+            **place(row.origin, base),
+            "detail": {
+                "profile": results.profile,
+                "status": row.status,
+                "bucket": row.bucket,
+                "pair_id": row.pair_id or None,
+                "concept_id": row.concept_id or None,
+                "tags": row.tags,
+                "expected": _plain(row.expected),
+                "sources": row.sources,
+                "measures": _plain(row.measures),
+                "missing": row.missing,
+                "answer": row.answer or None,
+                "error": row.error or None,
+                "repeats": row.repeats,
+            },
+        }
+    )
+    return item
 
 
 def _plain(value: Any) -> Any:

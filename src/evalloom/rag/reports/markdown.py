@@ -43,17 +43,19 @@ def _profile_sections(results: RagResults, root: Path) -> Iterator[str]:
 def _buckets(results: RagResults) -> Iterator[str]:
     yield "## By bucket"
     names = [measure.name for measure in results.overall.measures]
+    further = content.pass_rate_heads(results)
     rows = (
-        (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measure_cells(group, names))
+        (group.name, f"{group.cases:,}", _bar(group, names[0]), *_measure_cells(group, names, further))
         for group in content.groups(results)
     )
-    heads = ("bucket", "cases", "", *names)
-    yield markdown_table(heads, "-r-" + "r" * len(names), rows)
+    heads = ("bucket", "measured", "", *names, *further)
+    yield markdown_table(heads, "-r-" + "r" * (len(names) + len(further)), rows)
     yield f"The bar is {names[0]} from 0 to 100 %. In brackets: 95 % intervals."
 
 
-def _measure_cells(group: GroupMeasures, names: Sequence[str]) -> list[str]:
-    return [content.with_bounds(group.measure(name)) for name in names]
+def _measure_cells(group: GroupMeasures, names: Sequence[str], further: Sequence[str]) -> list[str]:
+    cells = [content.with_bounds(group.measure(name)) for name in names]
+    return [*cells, f"{group.errors:,}", content.with_bounds(group.pass_rate)] if further else cells
 
 
 def _bar(group: GroupMeasures, measure: str) -> str:
@@ -70,8 +72,9 @@ def _tags(results: RagResults) -> Iterator[str]:
     yield "## By tag"
     names = [measure.name for measure in results.overall.measures]
     listed = results.tags[: content.MAX_ROWS]
-    rows = ((group.name, f"{group.cases:,}", *_measure_cells(group, names)) for group in listed)
-    yield markdown_table(("tag", "cases", *names), "-r" + "r" * len(names), rows)
+    further = content.pass_rate_heads(results)
+    rows = ((group.name, f"{group.cases:,}", *_measure_cells(group, names, further)) for group in listed)
+    yield markdown_table(("tag", "measured", *names, *further), "-r" + "r" * (len(names) + len(further)), rows)
     if note := content.truncation_note(results.tags, "tag"):
         yield note
 
@@ -87,7 +90,7 @@ def _wordings(results: RagResults) -> Iterator[str]:
     if pairs.pairs:
         yield from _concepts(results)
         yield from _pairs(results)
-        yield markdown_table(content.GAP_HEADS, "-rrrrr", map(content.gap_cells, pairs.gaps))
+        yield markdown_table(content.GAP_HEADS, "-rrrrrr-", map(content.gap_cells, pairs.gaps))
     yield from _excluded(results)
 
 

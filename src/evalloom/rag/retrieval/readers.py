@@ -168,8 +168,7 @@ _INLINE = frozenset(_INLINE_TAGS.split())
 
 
 def _html(content: bytes) -> ParsedDocument:
-    _require_module("selectolax", "an .html document", "documents")
-    from selectolax.lexbor import LexborHTMLParser  # deferred: an extra
+    from selectolax.lexbor import LexborHTMLParser  # deferred: only HTML needs it
 
     text = decode(content, is_html=True)
     if _nesting_work(text) > _MAX_NESTING_WORK:
@@ -262,7 +261,7 @@ def _enter_tag(writer: _TextWriter, node: Any) -> list[tuple[Any, Callable[[], N
 
 
 def _pdf(content: bytes) -> ParsedDocument:
-    _require_module("pypdf", "a .pdf document", "documents")
+    _require_module("pypdf", "a .pdf document")
     from pypdf import PdfReader  # deferred: an extra
 
     # pypdf logs every oddity of a file to stderr.
@@ -299,7 +298,7 @@ def _docx(content: bytes) -> ParsedDocument:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         if sum(entry.file_size for entry in archive.infolist()) > LARGEST_UNPACKED:
             raise UnreadableDocument(f"unpacks to more than {LARGEST_UNPACKED >> 20} MB. Split it")
-    _require_module("docx", "a .docx document", "documents")
+    _require_module("docx", "a .docx document")
     import docx  # deferred: an extra
     from docx.oxml import parse_xml
 
@@ -362,9 +361,9 @@ def _docx_level(style: str | None) -> int:
     return int(heading[1]) if heading else 0
 
 
-def _require_module(module: str, what: str, extra: str) -> None:
+def _require_module(module: str, what: str) -> None:
     if find_spec(module) is None:
-        message = f"{what} needs {module}, which is not installed. Type: pip install 'evalloom[{extra}]'"
+        message = f"{what} needs {module}, which is not installed. Type: pip install 'evalloom[documents]'"
         raise UnreadableDocument(message, may_change=True)
 
 

@@ -284,7 +284,7 @@ class Recipe:
         """Return the missing variables of a node, and messages for them and for the unresolved ones."""
         node_id = template.node.node_id
         messages = [
-            Message("error", error.error_code, error.message, {"variableId": error.variable_id, "nodeId": node_id})
+            _error_message(error.error_code, error.message, {"variableId": error.variable_id, "nodeId": node_id})
             for error in broken
         ]
         # A dynamic variable without a value is an error, not a missing variable.
@@ -342,7 +342,12 @@ def _value_message(
 def _unresolved_message(variable: Variable, resolution: Resolution, nodes: list[str]) -> Message:
     details = _details(variable.id, variable.name, "dynamic", 0, False, resolution.duration_ms)
     message = f"{variable.name}: {resolution.message}"
-    return Message("error", resolution.error_code, message, {**details, "nodeIds": nodes})
+    return _error_message(resolution.error_code, message, {**details, "nodeId": nodes[0], "nodeIds": nodes})
+
+
+def _error_message(code: str, message: str, details: Record) -> Message:
+    """Return the message of an error; its details name the code, as the errors of the run do (REPLAY-6)."""
+    return Message("error", code, message, {"errorCode": code, **details})
 
 
 def _missing_message(name: str, nodes: list[str]) -> Message:
@@ -358,7 +363,7 @@ def failed_row(message: str) -> AssembledRow:
 def _failed(code: str, message: str, nodes: Sequence[str] = ()) -> AssembledRow:
     """Return the result for a row that cannot be assembled."""
     node_id = nodes[0] if nodes else ""
-    error_message = Message("error", code, message, {"nodeIds": nodes} if nodes else {})
+    error_message = _error_message(code, message, {"nodeId": node_id, "nodeIds": nodes} if nodes else {})
     return AssembledRow("failed", sha256_base64(""), 0, "", [], [error_message], [RunError(message, code, "", node_id)])
 
 

@@ -266,8 +266,8 @@ _WITH_RUNS = Parameter("withRuns", {"type": "boolean", "default": False}, "Delet
 _NAME = Parameter("name", {**NAME, "default": "upload"}, "The name of an uploaded file.")
 _CHANGES = {"type": "string", "enum": ["stable", "drift", "new", "gone"]}
 _COMPARE_PARAMETERS = (
-    Parameter("a", _NAME_OR_ID, "The earlier replay; the last but one by default."),
-    Parameter("b", _NAME_OR_ID, "The later replay; the last by default."),
+    Parameter("a", _NAME_OR_ID, "The earlier replay; by default the complete one before `b`."),
+    Parameter("b", _NAME_OR_ID, "The later replay; the last complete one by default."),
     Parameter("status", _CHANGES, "Only the rows with this status."),
     *_PAGE,
 )

@@ -35,6 +35,7 @@ from evalloom.replay.store.records import (
     StoredWindow,
     Window,
 )
+from evalloom.replay.store.running import ReplayState, is_running
 from evalloom.replay.store.writer import Change, LoopWriter, Result, Writer
 
 FOLDER = "store"
@@ -42,7 +43,7 @@ FILE = "replay.sqlite"
 VERSION = 1
 _BUSY_S = 30.0
 _RETRY_S = 0.02
-_MAX_CANDIDATES = 1_000
+MAX_CANDIDATES = 1_000
 _NO_BOUND = 2**62
 _SCHEMA = """
 CREATE TABLE projects (id TEXT PRIMARY KEY, name TEXT, state BLOB, digest TEXT, updated_at TEXT, number INTEGER);
@@ -52,7 +53,7 @@ CREATE TABLE recipes (digest TEXT PRIMARY KEY, parts BLOB) WITHOUT ROWID;
 CREATE TABLE packs (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, summaries BLOB, blocks BLOB, body BLOB);
 CREATE TABLE replays (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, dataset TEXT, project TEXT, created_at TEXT,
-    profile TEXT);
+    profile TEXT, rows_asked INTEGER);
 CREATE TABLE windows (
     replay INTEGER REFERENCES replays ON DELETE CASCADE, first_row INTEGER, row_count INTEGER, succeeded INTEGER,
     met INTEGER, unmet INTEGER, created_at TEXT, recipe TEXT REFERENCES recipes, pack INTEGER REFERENCES packs,
@@ -206,17 +207,32 @@ class ReplayStore:
     def choose_two(self, dataset: str, a: str = "", b: str = "") -> tuple[str, str] | None:
         """Choose two replays to compare, older first: the named ones, else the newest and the one before it.
 
-        An older replay of overlapping rows is preferred, for datasets that are replayed in pieces.
+        Only complete ones are chosen: the rows that an interrupted replay lacks are no change of the recipe. An older
+        replay of overlapping rows is preferred, for datasets that are replayed in pieces.
         """
         if a and b:
             return a, b
-        newer = self.replay(b) if b else next(iter(self.replays(dataset, 1, 0)), None)
+        newer = self.replay(b) if b else next(self._complete_replays(dataset), None)
         if newer is None or newer.replay.id == a:
             return None
-        before = self.replays(dataset, _MAX_CANDIDATES, 0, newer.number)
+        before = list(self._complete_replays(dataset, newer.number))
         overlapping = [older for older in before if older.offset < newer.end and newer.offset < older.end]
         older_id = a or next((older.replay.id for older in (*overlapping, *before)), "")
         return (older_id, newer.replay.id) if older_id else None
+
+    def _complete_replays(self, dataset: str, before: int = _NO_BOUND) -> Iterator[ReplayCounts]:
+        candidates = self.replays(dataset, MAX_CANDIDATES, 0, before)
+        return (replay for replay in candidates if replay.state == "complete")
+
+    def left_out(self, dataset: str, chosen: tuple[str, str] | None) -> list[ReplayCounts]:
+        """List the incomplete replays, newest first, that `choose_two` did not choose although they are newer."""
+        passed_over: list[ReplayCounts] = []
+        for replay in self.replays(dataset, MAX_CANDIDATES, 0):
+            if chosen and replay.replay.id == chosen[0]:
+                break
+            if replay.state != "complete" and not (chosen and replay.replay.id == chosen[1]):
+                passed_over.append(replay)
+        return passed_over
 
     def all_replays(self, limit: int, offset: int) -> list[ReplayCounts]:
         """List the replays of all datasets, newest first."""
@@ -234,14 +250,21 @@ class ReplayStore:
         self, where: str, value: str | None, limit: int, offset: int, before: int = _NO_BOUND
     ) -> list[ReplayCounts]:
         query = (
-            "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, min(w.first_row), sum(w.row_count), "
-            "sum(w.succeeded), sum(w.met), sum(w.unmet), r.number FROM replays r JOIN windows w ON w.replay = r.number "
+            "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, r.rows_asked, min(w.first_row), "
+            "sum(w.row_count), sum(w.succeeded), sum(w.met), sum(w.unmet), r.number "
+            "FROM replays r JOIN windows w ON w.replay = r.number "
             f"WHERE {where} AND r.number < ? GROUP BY r.number ORDER BY r.number DESC LIMIT ? OFFSET ?"
         )
         return [
-            ReplayCounts(Replay(*row[:5]), row[5], Counts(*row[6:10]), row[10])
+            ReplayCounts(Replay(*row[:6]), row[6], Counts(*row[7:11]), row[11], self._state(row[0], row[7], row[5]))
             for row in self._fetch_all(query, value, before, limit, offset)
         ]
+
+    def _state(self, replay: str, rows: int, rows_asked: int | None) -> ReplayState:
+        # Earlier versions did not store how many rows were asked for: such a replay counts as complete.
+        if rows_asked is None or rows >= rows_asked:
+            return "complete"
+        return "running" if is_running(self.path, replay) else "interrupted"
 
     def runs(self, run_filter: RunFilter, limit: int, offset: int) -> list[RunSummary]:
         """List the matching runs of a dataset, newest first: starting with the last row of the last replay."""
@@ -430,6 +453,9 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(statement)
         connection.execute("INSERT INTO own VALUES (?)", (token_bytes(16),))
         connection.execute(f"PRAGMA user_version = {VERSION}")
+    elif "rows_asked" not in {row[1] for row in connection.execute("PRAGMA table_info(replays)")}:
+        # Added later. The version stays, because earlier versions of evalloom can still use the store.
+        connection.execute("ALTER TABLE replays ADD COLUMN rows_asked INTEGER")
 
 
 def _insert_window(
@@ -440,7 +466,8 @@ def _insert_window(
     def change(connection: sqlite3.Connection) -> int:
         if is_first:
             connection.execute(
-                "INSERT INTO replays (id, dataset, project, created_at, profile) VALUES (?, ?, ?, ?, ?)", replay
+                "INSERT INTO replays (id, dataset, project, created_at, profile, rows_asked) VALUES (?, ?, ?, ?, ?, ?)",
+                replay,
             )
         if (
             is_stored_dataset

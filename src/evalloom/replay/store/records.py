@@ -10,6 +10,7 @@ import msgspec
 from evalloom.files import zstd
 from evalloom.replay.recipe.assemble import AssembledRow
 from evalloom.replay.recipe.trace import Outcome
+from evalloom.replay.store.running import ReplayState
 
 WINDOW = 200
 """Rows per window at most."""
@@ -39,13 +40,15 @@ class StoredDataset(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """Identifies a replay: its dataset, project, time and profile."""
+    """Identifies a replay: its dataset, project, time and profile, and the number of rows asked for."""
 
     id: str
     dataset: str
     project: str
     created_at: str
     profile: str = ""
+    rows_asked: int | None = None
+    """None if it was stored by an earlier version, which did not keep it."""
 
 
 class ReplayCounts(NamedTuple):
@@ -56,6 +59,7 @@ class ReplayCounts(NamedTuple):
     counts: Counts
     number: int = 0
     """Increases with every stored replay: a larger number is newer."""
+    state: ReplayState = "complete"
 
     @property
     def end(self) -> int:

@@ -1,0 +1,125 @@
+"""`evalloom compare --self`: compares the repeats of a batch with each other, between which only chance differs."""
+
+from __future__ import annotations
+
+from itertools import combinations, groupby
+from math import sqrt
+from pathlib import Path
+
+from msgspec import Struct
+
+from evalloom.analysis.compare_figures import Sums
+from evalloom.analysis.statistics import mean
+from evalloom.analysis.tally import COUNTED
+from evalloom.batchlog import FOLDER, BaselineRun, find, manifest
+from evalloom.core.errors import usage_error
+from evalloom.core.model import Batch
+from evalloom.core.text import did_you_mean, printable, quote
+from evalloom.engine.compare_runs import runs_of
+
+_MOST_REPEATS = 20
+"""Later repeats are left out: 20 of them are 190 pairs already."""
+_LISTED = 10
+_DETECTABLE = 2.8016
+"""In standard errors, the change that 80 of 100 tests at 5 % show: two quantiles of the normal distribution."""
+
+
+class FlakyCase(Struct, frozen=True):
+    """A case that passed in some of its repeats."""
+
+    case_id: str
+    passed: int
+    repeats: int
+
+
+class ProfileNoise(Struct, frozen=True):
+    """How much two runs of the same profile differ by chance."""
+
+    profile: str
+    cases: int
+    repeats: int
+    """How many repeats were compared."""
+    lowest_rate: float
+    """The lowest pass rate of one repeat, and the highest."""
+    highest_rate: float
+    flipped: float
+    """How many cases differ between two repeats, on average over all pairs of repeats."""
+    comparisons: int
+    """The number of pairs of repeats."""
+    differences_shown: int
+    """In how many of them a difference would be concluded, though nothing changed."""
+    flaky: int
+    flakiest: list[FlakyCase]
+    detectable: dict[int, float]
+    """The drop that 80 of 100 comparisons show, with one repeat on each side, and with as many as were compared."""
+
+
+class SelfComparison(Struct, frozen=True):
+    """The result of `evalloom compare --self`: the object that `--json` prints."""
+
+    batch: str
+    profiles: list[ProfileNoise]
+
+
+def compare_self(batch: str, profile: str = "", home: Path = Path()) -> SelfComparison:
+    """Compare each repeat of a batch with each other one."""
+    path = find(batch, home / FOLDER)
+    facts = manifest(path)
+    _check_profile(profile, facts)
+    noise = [
+        found
+        for name, runs in groupby(runs_of(path), lambda run: run.profile)
+        if profile in ("", name) and (found := _noise(name, list(runs))) is not None
+    ]
+    if not noise:
+        message = f"{facts.id}: no case has two repeats that count. Run it again with --repeat 5, then compare --self"
+        raise usage_error("nothing_to_compare", printable(message))
+    return SelfComparison(facts.id, noise)
+
+
+def _check_profile(profile: str, batch: Batch) -> None:
+    names = [one.name for one in batch.profiles]
+    if profile and profile not in names:
+        hint = did_you_mean(profile, names) or f". It has {', '.join(names)}"
+        raise usage_error(
+            "unknown_profile_in_batch", printable(f"--profile: {batch.id} has no profile {quote(profile)}{hint}")
+        )
+
+
+def _noise(profile: str, runs: list[BaselineRun]) -> ProfileNoise | None:
+    """Return the noise of a profile; None if no case has two repeats."""
+    pairs: dict[tuple[int, int], Sums] = {}
+    rates: dict[int, list[bool]] = {}
+    flaky: list[FlakyCase] = []
+    cases = 0
+    for (case_id, _), repeats in groupby(runs, lambda run: (run.case_id, run.occurrence)):
+        counted = [run for run in repeats if run.status in COUNTED][:_MOST_REPEATS]
+        outcomes = {run.repeat: run.status == "passed" for run in counted}
+        if len(outcomes) < 2:
+            continue
+        cases += 1
+        if 0 < sum(outcomes.values()) < len(outcomes):
+            flaky.append(FlakyCase(case_id, sum(outcomes.values()), len(outcomes)))
+        for repeat, passed in outcomes.items():
+            rates.setdefault(repeat, []).append(passed)
+        for first, second in combinations(sorted(outcomes), 2):
+            pairs.setdefault((first, second), Sums()).add(float(outcomes[first]), float(outcomes[second]))
+    if not pairs:
+        return None
+    figures = [sums.figures("") for sums in pairs.values()]
+    repeat_rates = [mean(passed) for passed in rates.values()]
+    # Nothing changed between two repeats, so the mean square of a difference is the variance of noise alone.
+    variance = mean([sums.squares / sums.cases for sums in pairs.values()])
+    return ProfileNoise(
+        profile=profile,
+        cases=cases,
+        repeats=len(rates),
+        lowest_rate=min(repeat_rates),
+        highest_rate=max(repeat_rates),
+        flipped=mean([one.gained + one.lost for one in figures]),
+        comparisons=len(figures),
+        differences_shown=sum(one.judgement != "no difference shown" for one in figures),
+        flaky=len(flaky),
+        flakiest=sorted(flaky, key=lambda case: abs(case.passed / case.repeats - 0.5))[:_LISTED],
+        detectable={number: _DETECTABLE * sqrt(variance / number / cases) for number in (1, len(rates))},
+    )
