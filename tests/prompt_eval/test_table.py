@@ -291,7 +291,7 @@ def test_the_linter_reads_the_table_and_finds_nothing_wrong(tmp_path: Path) -> N
     path.write_text(csv_text([{**row, "test_description": "'-1 is an edge"} for row in rows]), encoding="utf-8")
     dataset = Dataset(source_of(path), catalog.load().formats)
     findings = [(finding.code, finding.severity) for finding in validate(dataset).findings]
-    assert (dataset.dialect.name, findings) == ("prompt-eval", [("table_as_source", "info")])
+    assert (dataset.dialect.name, findings) == ("prompt-eval", [("table_as_source", "info"), ("needs_judge", "info")])
     assert dataset.dialect.lacks_inputs(dataset.sample) is not None
     first, second = (
         case for case in Dataset(source_of(path), catalog.load().formats).cases() if isinstance(case, Case)
