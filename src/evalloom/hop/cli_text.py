@@ -85,7 +85,8 @@ def performance_lines(performance: Record) -> Iterator[Line]:
         return
     yield "", ""
     times = ", ".join(f"{name} {seconds(performance[name])}" for name in ("mean", "p50", "p95"))
-    yield f"{pluralize(performance['runs'], 'run')} observed: {times}", ""
+    cached = f", {performance['cached']:,} with answers from the cache; the others" if performance["cached"] else ""
+    yield f"{pluralize(performance['runs'], 'run')} observed{cached}: {times}", ""
     rows = [
         [
             operator["op"],

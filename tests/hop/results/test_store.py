@@ -150,10 +150,24 @@ def test_performance_by_hand(tmp_path: Path) -> None:
     found = DataStore(tmp_path, told.append).get_perf_summary()
     assert (found["runs"], found["mean"], found["p50"], found["p95"]) == (4, 2.5, 2.5, pytest.approx(3.85))
     assert found["operators"] == [
-        {"op": "get", "calls": 2, "success_rate": 0.5, "mean_duration": 1.5, "mean_retries": 1.0},
-        {"op": "judge", "calls": 1, "success_rate": 1.0, "mean_duration": None, "mean_retries": 0.0},
+        {"op": "get", "calls": 2, "cached": 0, "success_rate": 0.5, "mean_duration": 1.5, "mean_retries": 1.0},
+        {"op": "judge", "calls": 1, "cached": 0, "success_rate": 1.0, "mean_duration": None, "mean_retries": 0.0},
     ]
     assert found["unreadable"] == 1 and "unreadable_observer_line" in told[0]
+
+
+@pytest.mark.req("HOP-18")
+def test_answers_from_the_cache_do_not_count_in_the_times(tmp_path: Path) -> None:
+    def line(kind: str, duration: float, metadata: Any) -> Any:
+        return {"type": kind, "run_id": "r", "op": "get", "status": "OK", "duration": duration, "metadata": metadata}
+
+    runs = [line("run_end", 2, {"profile": "p"}), line("run_end", 0, {"cached": 2}), line("run_end", 4, "a text")]
+    steps = [line("step", 0, {"cached": 1}), line("step", 3, None)]
+    write(tmp_path / "observer.jsonl", *runs, *steps)
+    found = DataStore(tmp_path).get_perf_summary()
+    assert (found["runs"], found["cached"], found["mean"], found["p50"]) == (3, 1, 3, 3)
+    [operator] = found["operators"]
+    assert (operator["calls"], operator["cached"], operator["mean_duration"]) == (2, 1, 3)
 
 
 @pytest.mark.req("HOP-18")
