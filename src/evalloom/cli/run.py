@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from evalloom.console.catalog import current_catalog
-from evalloom.console.layout import print_lines
+from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, printing_findings, warn
 from evalloom.console.progress import showing
@@ -74,7 +74,7 @@ class RunCommand:
     """Runs a request, once or after each change.
 
     `more_outputs` returns files to write in addition to those of `-o`, and `next_step` the command to suggest, both
-    for the id of a batch.
+    for the id of a batch. `more_lines` returns lines to print below the table.
     """
 
     def __init__(
@@ -84,12 +84,14 @@ class RunCommand:
         as_json: bool,
         more_outputs: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
+        more_lines: Callable[[], Iterable[Line]] = lambda: (),
     ) -> None:
         self._request = request
         self._catalog = catalog
         self._as_json = as_json
         self._more_outputs = more_outputs
         self._next_step = next_step
+        self._more_lines = more_lines
         self._last: Results | None = None
 
     def dry_run(self, resume: Resume) -> int:
@@ -157,4 +159,5 @@ class RunCommand:
                 warn(keys.hidden(f"nothing could be scored: {reason}", secrets))
         else:
             next_step = self._next_step(results.path.name)
-            print_lines(result_lines(results, next_step), hide=lambda text: keys.hidden(text, secrets))
+            lines = result_lines(results, next_step, self._more_lines())
+            print_lines(lines, hide=lambda text: keys.hidden(text, secrets))
