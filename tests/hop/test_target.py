@@ -140,7 +140,8 @@ def test_what_may_be_a_status_and_is_none_is_an_error(returned: Any) -> None:
 
 @pytest.mark.req("HOP-8")
 @pytest.mark.parametrize(
-    "data", [(0.5, 1), ({}, 1), ([1], 2), (4, "good"), ("Paris", 0.9), ["ok", "fail"], [False, 1], (1, 2, 3), (), ["OK"]]
+    "data",
+    [(0.5, 1), ({}, 1), ([1], 2), (4, "good"), ("Paris", 0.9), ["ok", "fail"], [False, 1], (1, 2, 3), (), ["OK"]],
 )
 def test_what_cannot_be_a_status_is_data(data: Any) -> None:
     assert as_hop_output(data) == Output(list(data))

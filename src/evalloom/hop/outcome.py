@@ -10,10 +10,11 @@ from evalloom.core.model import Outcome
 from evalloom.core.text import did_you_mean, quote
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-_STATUS_WORDS = frozenset(
-    "okay pass passed success succeeded successful done complete completed error err failed failure exception timeout "
-    "unknown unsure invalid aborted cancelled partial incomplete skipped 成功 通过 失败 错误 超时 不确定 信息不足".split()
-)
+_STATUS_WORDS = frozenset((
+    "okay", "pass", "passed", "success", "succeeded", "successful", "done", "complete", "completed", "partial",
+    "error", "err", "failed", "failure", "exception", "timeout", "invalid", "aborted", "cancelled", "skipped",
+    "unknown", "unsure", "incomplete", "成功", "通过", "失败", "错误", "超时", "不确定", "信息不足",
+))  # fmt: skip
 """Words that people use for a status; a tuple that starts with one is not data."""
 
 
