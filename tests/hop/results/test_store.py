@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evalloom.analysis.statistics import holm
+from evalloom.analysis.statistics import holm, paired_mean_interval, paired_test
 from evalloom.core.errors import EvalloomError
 from evalloom.hop.results.store import DataStore
 
@@ -221,6 +221,18 @@ def test_copies_of_the_results_make_no_difference_sure(tmp_path: Path) -> None:
         found = DataStore(tmp_path).compare("a", "b")
         assert (found["judged"], found["improved"], found["difference"]) == (4, 4, 1)
         assert found["p_value"] == pytest.approx(0.125) and found["conclusion"] == "no difference shown"
+
+
+@pytest.mark.req("WORK-7")
+def test_profiles_with_unequal_numbers_of_results_are_compared_by_their_means(tmp_path: Path) -> None:
+    once = [result(n, {"ok": True}, "a", expected_ok=True) for n in range(6)]
+    often = [result(n, {"ok": turn > 0}, "b", expected_ok=True) for n in range(6) for turn in range(5)]
+    found = DataStore(write(tmp_path / "r.jsonl", *once, *often).parent).compare("a", "b")
+    total, squares = 6 * -0.2, 6 * 0.04
+    assert (found["judged"], found["worsened"], found["repeated"]) == (6, 6, 24)
+    assert found["p_value"] == pytest.approx(paired_test(total, squares, 6))
+    assert found["interval"] == pytest.approx(list(paired_mean_interval(total, squares, 6)))
+    assert found["conclusion"] == "no difference shown"
 
 
 @pytest.mark.req("WORK-7")

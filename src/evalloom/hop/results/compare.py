@@ -7,8 +7,8 @@ from math import fsum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.compare_figures import paired_mean_interval
-from evalloom.analysis.statistics import holm, mcnemar
+from evalloom.analysis.compare_figures import judge
+from evalloom.analysis.statistics import holm, mcnemar, paired_mean_interval, paired_test
 from evalloom.core.model import Record
 from evalloom.hop.results.index import CopyIndex
 from evalloom.hop.results.query import SHOWN, as_record, checked_page
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _SIDE = tuple(name.strip() for name in SHOWN.split(","))
 _OF_CASE = ("id", "tag", "difficulty", "input", "expected")
 _BOTH = "FROM sides a JOIN sides b USING (case_key) WHERE a.side = 'a' AND b.side = 'b'"
-_ALPHA = 0.05
 
 
 def compare(
@@ -57,25 +56,20 @@ def correct_for_number(comparisons: Sequence[Record]) -> list[Record]:
     """Add Holm's p-value to comparisons that are made at once, and conclude from that."""
     judged = [at for at, comparison in enumerate(comparisons) if comparison["p_value"] is not None]
     adjusted = dict(zip(judged, holm([comparisons[at]["p_value"] for at in judged]), strict=True))
-    return [
-        {**comparison, "p_adjusted": adjusted[at], "conclusion": _conclusion(comparison["interval"], adjusted[at])}
-        if at in adjusted
-        else {**comparison, "p_adjusted": None}
-        for at, comparison in enumerate(comparisons)
-    ]
-
-
-def _conclusion(interval: Sequence[float], p_value: float) -> str:
-    """Return how b does against a. With few cases interval and exact test may disagree; then nothing is shown."""
-    low, high = interval
-    if p_value >= _ALPHA or low <= 0 <= high:
-        return "no difference shown"
-    return "better" if low > 0 else "worse"
+    corrected = []
+    for at, comparison in enumerate(comparisons):
+        p_value = adjusted.get(at)
+        change: Record = {"p_adjusted": p_value}
+        if p_value is not None:
+            low, high = comparison["interval"]
+            change["conclusion"] = judge(low, high, p_value)
+        corrected.append({**comparison, **change})
+    return corrected
 
 
 _COLUMNS = ("completed", "correct", "passed")
-_SHARES = f"""SELECT {", ".join(f"{side}.{name}" for side in "ab" for name in _COLUMNS)}, count(*) {_BOTH}
-    GROUP BY ALL ORDER BY ALL"""
+_SHARES = f"""SELECT {", ".join(f"{side}.{name}" for side in "ab" for name in _COLUMNS)}, count(*),
+    bool_and(a.counted = b.counted) {_BOTH} GROUP BY ALL ORDER BY ALL"""
 _ALONE = """SELECT side, count(*) FROM sides s
     WHERE NOT EXISTS (FROM sides t WHERE t.case_key = s.case_key AND t.side <> s.side) GROUP BY side"""
 
@@ -85,6 +79,7 @@ class _Pairs:
 
     def __init__(self, rows: list[tuple[Any, ...]]) -> None:
         self._rows = [(row[:3], row[3:6], row[6]) for row in rows]
+        self._is_balanced = all(row[7] for row in rows)
         # Without an expectation on both sides there is nothing to compare.
         self._judged = [(a, b, n) for a, b, n in self._rows if a[2] is not None and b[2] is not None]
         self.cases = sum(n for *_, n in self._rows)
@@ -108,14 +103,15 @@ class _Pairs:
         moved: Record = {"improved": gained, "worsened": lost}
         if not self.judged:
             return {"difference": None, "interval": None, "p_value": None, "conclusion": None, **moved}
-        total = fsum(change * n for change, n in changes)
-        interval = list(paired_mean_interval(total, fsum(change**2 * n for change, n in changes), self.judged))
-        p_value = mcnemar(gained, lost)
+        total, squares = fsum(change * n for change, n in changes), fsum(change**2 * n for change, n in changes)
+        interval = list(paired_mean_interval(total, squares, self.judged))
+        # A case with more results on one side moves more often to the other, also when nothing has changed.
+        p_value = mcnemar(gained, lost) if self._is_balanced else paired_test(total, squares, self.judged)
         return {
             "difference": total / self.judged,
             "interval": interval,
             "p_value": p_value,
-            "conclusion": _conclusion(interval, p_value),
+            "conclusion": judge(interval[0], interval[1], p_value),
             **moved,
         }
 
