@@ -248,19 +248,23 @@ def case_key(identity: str, inputs: Mapping[str, str]) -> str:
     `identity` and `inputs` are the SQL of the texts. Copies and repeats of a case have one key (WORK-4); two cases that
     share an id in different files have two. A missing input and a null are the same.
     """
-    terms = [_hash("id", identity), *(_hash(f"input {name}", _canonical(text)) for name, text in inputs.items())]
+    texts = {"id": identity} | {f"input {name}": _canonical(text) for name, text in inputs.items()}
+    # The hash of a missing value is taken out again, so that an input which only other files have changes nothing.
+    terms = [f"hash({text}, {quoted(name)})" for name, text in texts.items()]
+    terms += [f"hash(NULL::VARCHAR, {quoted(name)})" for name in texts]
     return reduce(lambda first, second: f"xor({first}, {second})", terms)
 
 
-def _hash(name: str, text: str) -> str:
-    return f"CASE WHEN {text} IS NULL THEN 0::UBIGINT ELSE hash({text}, {quoted(name)}) END"
-
-
 def _canonical(text: str) -> str:
-    """Return the SQL of `_input_text`: Python is asked only where one value has several texts."""
-    return f"""CASE WHEN starts_with({text}, '{{') OR (starts_with({text}, '[') AND contains({text}, '{{'))
-        OR ({_is_number(text)} AND strlen({text}) < {_LONGEST_NUMBER} AND {_is_fraction(text)})
-        THEN canonical_text({text}) ELSE {text} END"""
+    """Return the SQL of `_input_text`: Python is asked only where one value has several texts.
+
+    A CASE stops at the first condition that holds, and the first ones look at the first bytes of a text only.
+    """
+    return f"""CASE WHEN {text} >= '|' OR {text} < '-' THEN {text}
+        WHEN {text} < ':' THEN CASE WHEN strlen({text}) >= {_LONGEST_NUMBER} THEN {text}
+            WHEN {_is_fraction(text)} THEN canonical_text({text}) ELSE {text} END
+        WHEN NOT (starts_with({text}, '{{') OR starts_with({text}, '[')) THEN {text}
+        WHEN contains({text}, '{{') THEN canonical_text({text}) ELSE {text} END"""
 
 
 def result_names(files: Iterable[Path]) -> str:
