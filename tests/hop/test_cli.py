@@ -176,7 +176,7 @@ def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
         (["nowhere"], "nowhere: expected a folder with result files"),
         (["task", "--profile", "frist"], "Did you mean 'first'?"),
         (["task", "--by", "tags"], "--by: expected tag, difficulty, profile, got 'tags'"),
-        (["task", "--compare", "first"], "--compare: expected two profiles or more"),
+        (["task", "--compare", "first"], "--compare: expected two different profiles or more"),
         (["task", "--rows", "1", "--sort", "tagg"], "Did you mean 'tag'?"),
         (["task", "--where", "tag=a"], "--where: goes with --rows"),
         (["task", "--compare", "first,second", "--rows", "1"], "--compare and --rows: expected one of them at a time"),

@@ -67,7 +67,7 @@ def _query(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
     if flags["compare"]:
         profiles = parted(flags["compare"])
         if len(set(profiles)) < max(2, len(profiles)):
-            expected = "expected two profiles or more, such as careful,hasty"
+            expected = "expected two different profiles or more, such as careful,hasty"
             raise usage_error("bad_option", f"--compare: {expected}, got {flags['compare']!r}")
         comparisons = store.compare_all(profiles[0], profiles[1:])
         result = comparisons[0] if len(comparisons) == 1 else {"comparisons": comparisons}
