@@ -35,10 +35,59 @@ def folder(tmp_path: Path) -> Path:
 def test_the_figures_with_the_weakest_group_first(folder: Path, in_process: Run) -> None:
     shown = in_process("stats", "task")
     lines = [line.split() for line in shown.out.splitlines()]
-    assert shown.code == 0 and ["all", "20", "95.0%", "73.7%"] in [line[:4] for line in lines]
+    assert shown.code == 0 and ["all", "20", "95.0%", "73.7%", "70.0%"] in [line[:5] for line in lines]
     by_tag = [line[0] for line in lines if line[:1] in (["a"], ["b"])]
     assert by_tag == ["b", "a"] and "FAIL 1" in shown.out
     assert any(line[:2] == ["answer", "100.0%"] for line in lines)
+
+
+@pytest.mark.req("HOP-16")
+def test_a_group_in_which_everything_crashed_is_the_weakest(folder: Path, in_process: Run) -> None:
+    rows = [result(20 + n, "crashed", "x", None, "first", error="timeout") for n in range(3)]
+    rows += [{**result(30, "open", "", "x", "first"), "expected_answer": None} | {"q": "?"}]
+    del rows[-1]["expected_answer"]
+    (folder / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    lines = in_process("stats", "task", "--by", "tag").out.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("tag"))
+    assert [line.split()[0] for line in lines[at + 1 : at + 5]] == ["crashed", "b", "a", "open"]
+    assert "4 errors; nothing is expected of 1" in " ".join(lines)
+
+
+@pytest.mark.req("HOP-16")
+def test_identifiers_are_counted_and_numbers_are_readable(tmp_path: Path, in_process: Run) -> None:
+    packed = [
+        {"ticket_id": 25_000 + n, "orderId": n, "valid": 1, "price": 25_000.4 + n, "share": 0.125} for n in (1, 2)
+    ]
+    rows = [{**result(n, "a", "x", "x", "p"), "hop_result": json.dumps(one)} for n, one in enumerate(packed)]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shown = {line.split()[0]: line for line in in_process("stats", ".").out.splitlines() if line}
+    assert "2 distinct values" in shown["ticket_id"] and "2 distinct values" in shown["orderId"]
+    assert "mean 25,002, 25,001 to 25,002" in shown["price"] and "mean 0.125" in shown["share"]
+    assert "mean 1," in shown["valid"]
+
+
+@pytest.mark.req("WORK-5", "HOP-16", "HOP-20")
+def test_every_surface_shows_the_same_rates(folder: Path, in_process: Run) -> None:
+    stats = in_process("stats", "task", "--json").summary
+    compared = in_process("stats", "task", "--compare", "first,second", "--json").summary
+    for name, side in (("first", "a"), ("second", "b")):
+        figures = stats["by_profile"][name]
+        assert {rate: figures[rate] for rate in ("completion_rate", "correctness", "pass_rate")} == {
+            rate: compared[side][rate] for rate in ("completion_rate", "correctness", "pass_rate")
+        }
+    assert stats["by_profile"]["second"]["pass_rate"] == 0.9 and stats["by_profile"]["second"]["correctness"] == 1
+    shown = in_process("stats", "task", "--compare", "first,second").out
+    assert "second       90.0%   100.0%      90.0%" in shown
+
+
+@pytest.mark.req("WORK-7")
+def test_several_profiles_against_one(folder: Path, in_process: Run) -> None:
+    rows = [result(n, "a", "x", "x", "third") for n in range(1, 11)]
+    (folder / "third.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    shown = in_process("stats", "task", "--compare", "first,second,third").out
+    assert "second against first" in shown and "third against first" in shown and "for 2 comparisons" in shown
+    found = in_process("stats", "task", "--compare", "first,second,third", "--json").summary
+    assert [one["profile_b"] for one in found["comparisons"]] == ["second", "third"]
 
 
 @pytest.mark.req("HOP-16")
@@ -101,7 +150,7 @@ def test_a_difference_is_sure_only_when_both_say_so(tmp_path: Path, in_process: 
     rows = [result(n, "a", "x", "x" if n > 4 or p == "a" else "y", p) for p in "ab" for n in range(1, 7)]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     shown = in_process("stats", ".", "--compare", "a,b").out
-    assert "(95 % CI -99.0 to -1.0, p = 0.125): no significant difference" in shown
+    assert "(95 % CI -99.0 to -1.0, p = 0.125): no difference shown" in shown
 
 
 @pytest.mark.req("HOP-18")
@@ -127,7 +176,7 @@ def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
         (["nowhere"], "nowhere: expected a folder with result files"),
         (["task", "--profile", "frist"], "Did you mean 'first'?"),
         (["task", "--by", "tags"], "--by: expected tag, difficulty, profile, got 'tags'"),
-        (["task", "--compare", "first"], "--compare: expected two profiles"),
+        (["task", "--compare", "first"], "--compare: expected two different profiles or more"),
         (["task", "--rows", "1", "--sort", "tagg"], "Did you mean 'tag'?"),
         (["task", "--where", "tag=a"], "--where: goes with --rows"),
         (["task", "--compare", "first,second", "--rows", "1"], "--compare and --rows: expected one of them at a time"),

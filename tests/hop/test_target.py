@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from enum import Enum, IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from msgspec import structs
 
 from evalloom.core.errors import CallError, EvalloomError
-from evalloom.core.model import Output, Record, Request, Response
+from evalloom.core.model import Output, Record, Request, Response, Usage
 from evalloom.hop.system import SYSTEM
 from evalloom.hop.target import as_hop_output
 from evalloom.targets import DEFAULTS, BuiltTarget, TargetOptions
@@ -101,6 +102,51 @@ def test_what_a_hoplet_returns_is_read_by_its_status() -> None:
         as_hop_output(("FAIL", "the city is missing"))
 
 
+Status = Enum("Status", "OK LACK_OF_INFO UNCERTAIN FAIL")
+Words = Enum("Words", {"good": "OK", "Fail": "no"}, type=str)
+Numbers = IntEnum("Numbers", "OK FAIL BROKEN")
+
+
+@pytest.mark.req("HOP-8", "HOP-9")
+@pytest.mark.parametrize("failed", [Status.FAIL, Words.Fail, Numbers.FAIL, "fail", "Fail", "FAIL"])
+def test_a_status_counts_by_its_name_in_any_case(failed: Any) -> None:
+    with pytest.raises(CallError, match=r"no city \[hop_fail\]"):
+        as_hop_output((failed, "no city"))
+    for nested in (("OK", (failed, "no city")), (Status.OK, (failed, "no city"))):
+        with pytest.raises(CallError, match="hop_fail"):
+            as_hop_output(nested)
+
+
+@pytest.mark.req("HOP-8", "HOP-9")
+def test_an_enum_may_be_any_of_the_four() -> None:
+    assert as_hop_output((Status.UNCERTAIN, {"a": 1})) == Output({"a": 1}, outcome="UNCERTAIN")
+    assert as_hop_output([Status.LACK_OF_INFO, None]) == Output(None, outcome="LACK_OF_INFO")
+    assert as_hop_output((Words.good, 1)) == as_hop_output((Numbers.OK, 1)) == Output(1)
+    assert as_hop_output(("lack of info", 1)).outcome == "LACK_OF_INFO"
+    with pytest.raises(CallError, match="hop_fail"):
+        as_hop_output(Status.FAIL)
+
+
+@pytest.mark.req("HOP-8")
+@pytest.mark.parametrize(
+    "returned",
+    [(Numbers.BROKEN, 1), [Numbers.BROKEN, 1], ("error", "x"), ("失败", "x"), ("ERROR", "x"), (False, "x"), (None, "x"),
+     (Status.FAIL, "x", {}), ("FAIL", "x", {})],
+)  # fmt: skip
+def test_what_may_be_a_status_and_is_none_is_an_error(returned: Any) -> None:
+    with pytest.raises(CallError, match=r"status: expected .*, got .*return a list \[bad_status\]"):
+        as_hop_output(returned)
+
+
+@pytest.mark.req("HOP-8")
+@pytest.mark.parametrize(
+    "data",
+    [(0.5, 1), ({}, 1), ([1], 2), (4, "good"), ("Paris", 0.9), ["ok", "fail"], [False, 1], (1, 2, 3), (), ["OK"]],
+)
+def test_what_cannot_be_a_status_is_data(data: Any) -> None:
+    assert as_hop_output(data) == Output(list(data))
+
+
 @pytest.mark.req("HOP-2")
 def test_a_hoplet_receives_the_fields_of_its_contract_and_nothing_else(tmp_path: Path, call: Call) -> None:
     target = built(tmp_path, "def hop(**got): return {'answer': str(sorted(got))}")
@@ -169,7 +215,7 @@ def test_a_hoplet_that_hangs_is_given_up(code: str, tmp_path: Path, fault_of: Er
         ("{'score': 1}", "answer: missing; the contract expects string [contract_broken]"),
         ("{'answer': 1, 'score': '5'}", "answer: expected string by the contract, got 1; score: expected int"),
         ("('FAIL', {'why': '没有'})", '{"why": "没有"} [hop_fail]'),
-        ("('GOOD', {'answer': 'x'})", "status: expected OK, LACK_OF_INFO, UNCERTAIN, FAIL, got 'GOOD' [bad_status]"),
+        ("('GOOD', {'answer': 'x'})", "status: expected OK, LACK_OF_INFO, UNCERTAIN, FAIL, got 'GOOD'"),
         ("('FAIL', '')", "the hoplet returned FAIL without a reason [hop_fail]"),
     ],
 )
@@ -206,6 +252,24 @@ async def hop(session, input_data):
     ]
     assert [line["type"] for line in observed(tmp_path)] == ["run_start", "step", "step", "run_end"]
     assert len({line["run_id"] for line in observed(tmp_path)}) == 1
+
+
+@pytest.mark.req("HOP-13", "HOP-18")
+def test_the_log_says_which_runs_and_steps_had_answers_from_the_cache(tmp_path: Path, call: Call) -> None:
+    code = """
+async def hop(session, input_data):
+    status, answer = await session.hop_get("Answer: " + input_data["q"], verifier=None)
+    return status, {"answer": answer}
+"""
+
+    async def llm(request: Request) -> Response:
+        is_known = "again" in str(request.messages)
+        return Response("Paris", usage=Usage(calls=1, cached=int(is_known)))
+
+    for question in ("Capital?", "Capital again?"):
+        call(built(tmp_path, code), {"q": question}, llm)
+    told = [line.get("metadata", {}).get("cached") for line in observed(tmp_path) if line["type"] != "run_start"]
+    assert told == [None, None, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from evalloom.hop import inputs_of, normalize_audit
+from evalloom.hop import DataStore, inputs_of, normalize_audit
 
 Record = dict[str, Any]
 HOP = """
@@ -144,6 +144,19 @@ def test_retries_uncertainty_and_errors_stand_in_the_rows(task: Path) -> None:
     stats = uncertain["hop_stats"]
     assert (stats["status"], stats["hop_status"], stats["retry_count"]) == ("OK", "UNCERTAIN", 2)
     assert json.loads(uncertain["hop_result"]) == {"answer": "unknown"} and "error" not in stats
+
+
+@pytest.mark.req("WORK-5", "HOP-16")
+def test_its_table_and_the_statistics_of_its_file_show_the_same_rates(task: Path) -> None:
+    done = run(task, "--task", ".", "--out", "out.jsonl", "--json")
+    batch, stats = json.loads(done.out), DataStore(task / "out.jsonl").get_stats()
+    assert batch["pass_rate"] == stats["pass_rate"] == 3 / 8
+    for name, figures in stats["by_profile"].items():
+        assert figures["pass_rate"] == batch["profiles"][name]["pass_rate"]
+        assert figures["errors"] == batch["profiles"][name]["error"] == 1
+    shown = run(task, "--task", ".").out
+    mean = stats["retries"]["mean"]
+    assert f"6 of 8 completed (75.0%); {8 * mean:.0f} retries after verification, {mean:.2f} per result" in shown
 
 
 @pytest.mark.req("HOP-3", "HOP-6")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from evalloom.console.catalog import current_catalog
-from evalloom.console.layout import print_lines
+from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_problem, printing_findings, summary_json, warn
 from evalloom.console.progress import showing
@@ -76,7 +76,7 @@ class RunCommand:
     """Runs a request, once or after each change.
 
     `more_outputs` returns files to write in addition to those of `-o`, and `next_step` the command to suggest, both
-    for the id of a batch.
+    for the id of a batch. `more_lines` returns lines to print below the table.
     """
 
     def __init__(
@@ -86,12 +86,14 @@ class RunCommand:
         as_json: bool,
         more_outputs: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
+        more_lines: Callable[[], Iterable[Line]] = lambda: (),
     ) -> None:
         self._request = request
         self._catalog = catalog
         self._as_json = as_json
         self._more_outputs = more_outputs
         self._next_step = next_step
+        self._more_lines = more_lines
         self._last: Results | None = None
 
     def dry_run(self, resume: Resume) -> int:
@@ -158,5 +160,5 @@ class RunCommand:
             click.echo(summary_json(results, hide))
         else:
             next_step = self._next_step(results.path.name)
-            print_lines(result_lines(results, next_step), hide=hide)
+            print_lines(result_lines(results, next_step, self._more_lines()), hide=hide)
         print_problem(results.problem, hide)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.repeats import Count
@@ -23,8 +23,11 @@ _NAME_WIDTH = 60
 _STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
 
-def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
-    """Yield the results of a batch, then the command `next_step`, or else the one that usually follows."""
+def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Line] = ()) -> Iterator[Line]:
+    """Yield the results of a batch, then the command `next_step`, or else the one that usually follows.
+
+    `more_lines` are printed below the table.
+    """
     failures = results.worst()[:_SHOWN]
     for run, scored in failures:
         yield from run_lines(run, scored, results.count_of(run))
@@ -35,6 +38,7 @@ def result_lines(results: Results, next_step: str = "") -> Iterator[Line]:
         yield "", ""
     yield from _table(results)
     yield from _repeat_lines(summary)
+    yield from more_lines
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
         yield f"{status} {number}: {one_line(reason, _MESSAGE_WIDTH)}", "yellow"
@@ -168,7 +172,7 @@ def _spent(figures: Figures) -> Iterator[Line]:
     if figures.cached:
         parts.append(f"{figures.cached} from the cache")
     if figures.retries:
-        parts.append("1 retry" if figures.retries == 1 else f"{figures.retries:,} retries")
+        parts.append(f"{pluralize(figures.retries, 'call')} retried")
     yield " · ".join(parts), "dim"
     if figures.estimated:
         calls = pluralize(figures.estimated, "call")

@@ -24,7 +24,9 @@ GROUPS = ("tag", "difficulty", "profile")
 @click.option(
     "--by", default=",".join(GROUPS), show_default=True, metavar="G,…", help="Group by these, one table each."
 )
-@click.option("--compare", default="", metavar="A,B", help="Compare two profiles on the same cases.")
+@click.option(
+    "--compare", default="", metavar="A,B,…", help="Compare A with each of the other profiles, on the same cases."
+)
 @click.option(
     "--agreement", "field", default="", metavar="FIELD", help="Compare expected with actual scores, in bands."
 )
@@ -64,11 +66,12 @@ def _query(store: DataStore, groups: list[str], flags: dict[str, Any]) -> tuple[
         return files, file_lines(files)
     if flags["compare"]:
         profiles = parted(flags["compare"])
-        if len(profiles) != 2:
-            expected = "expected two profiles such as careful,hasty"
-            raise usage_error("bad_option", f"--compare: {expected}, got {len(profiles)}")
-        comparison = store.compare(profiles[0], profiles[1])
-        return comparison, comparison_lines(comparison)
+        if len(set(profiles)) < max(2, len(profiles)):
+            expected = "expected two different profiles or more, such as careful,hasty"
+            raise usage_error("bad_option", f"--compare: {expected}, got {flags['compare']!r}")
+        comparisons = store.compare_all(profiles[0], profiles[1:])
+        result = comparisons[0] if len(comparisons) == 1 else {"comparisons": comparisons}
+        return result, comparison_lines(comparisons)
     profile = flags["profile"] or None
     if flags["field"]:
         bands = {"bands": _bands(flags["bands"])} if flags["bands"] else {}

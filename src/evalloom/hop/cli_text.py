@@ -23,40 +23,49 @@ def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
     if not stats["total"]:
         yield "No result yet: 'batchhoptest --task …' writes some.", ""
         return
-    yield from table_lines(["", *_HEAD], [["all", *_figures(stats)]])
+    with_cases = stats["cases"] != stats["total"]
+    yield from table_lines(["", *_head(with_cases)], [["all", *_figures(stats, with_cases)]])
     outcomes = ", ".join(f"{name} {number}" for name, number in stats["outcomes"].items() if number)
-    yield f"{pluralize(stats['files'], 'file')}; outcomes: {printable(outcomes)}", "dim"
+    unscored = f"; nothing is expected of {stats['unscored']:,}" if stats["unscored"] else ""
+    errors = f"; {pluralize(stats['errors'], 'error')}" if stats["errors"] else ""
+    yield f"{pluralize(stats['files'], 'file')}; outcomes: {printable(outcomes)}{errors}{unscored}", "dim"
     for group in groups:
         if list(stats[f"by_{group}"]) == [f"no {group}"]:
             continue
         rows = sorted(stats[f"by_{group}"].items(), key=_weakness)
         yield "", ""
-        yield from table_lines([group, *_HEAD], [[name, *_figures(figures)] for name, figures in rows])
+        yield from table_lines(
+            [group, *_head(with_cases)], [[name, *_figures(figures, with_cases)] for name, figures in rows]
+        )
     if stats["fields"]:
         yield "", ""
         yield from table_lines(["field", "filled", "what it holds"], [*map(_field_row, stats["fields"].items())])
     yield from performance_lines(stats.get("performance", NO_RUNS))
 
 
-_HEAD = ["results", "completed", "correct", "95 % CI", "retries"]
+def _head(with_cases: bool) -> list[str]:
+    """Return the columns of a group; cases are listed if there are copies or repeats of some."""
+    return ["results", *(["cases"] if with_cases else []), "completed", "correct", "pass rate", "95 % CI", "retries"]
 
 
-def _figures(group: Record) -> list[str]:
-    low_high = group["correctness_interval"]
+def _figures(group: Record, with_cases: bool) -> list[str]:
+    low_high = group["pass_rate_interval"]
     return [
         f"{group['total']:,}",
+        *([f"{group['cases']:,}"] if with_cases else []),
         _rate(group["completion_rate"]),
         _rate(group["correctness"]),
+        _rate(group["pass_rate"]),
         percent_interval(*low_high) if low_high else "-",
         f"{group['retries']['mean']:.2f}" if group["retries"]["mean"] is not None else "-",
     ]
 
 
 def _weakness(item: tuple[str, Record]) -> tuple[float, float, str]:
-    """Sort key that puts the weakest group first; results that did not complete count as incorrect."""
+    """Sort key that puts the weakest group first: by pass rate, or by completion where nothing is expected."""
     name, group = item
-    correctness, completion = group["correctness"], group["completion_rate"]
-    return (2.0 if correctness is None else correctness * completion, completion, name)
+    completion = group["completion_rate"]
+    return (completion if group["pass_rate"] is None else group["pass_rate"], completion, name)
 
 
 def _field_row(item: tuple[str, Record]) -> list[str]:
@@ -68,13 +77,15 @@ def _holds(field: Record) -> Iterator[str]:
     if field.get("rate") is not None:
         yield f"true {field['rate']:.1%}"
     if field.get("mean") is not None:
-        yield f"mean {field['mean']:.4g}, {field['min']:.4g} to {field['max']:.4g}"
+        yield f"mean {_number(field['mean'])}, {_number(field['min'])} to {_number(field['max'])}"
+    if field.get("distinct") is not None:
+        yield f"{pluralize(field['distinct'], 'distinct value')}"
     if field.get("mean_length") is not None:
-        yield f"{field['mean_length']:.3g} items on average"
+        yield f"{_number(field['mean_length'])} items on average"
     if field.get("distribution"):
         values = sorted(field["distribution"].items(), key=lambda item: (-item[1], item[0]))
         more = f" and {len(values) - 6} more" if len(values) > 6 else ""
-        yield ", ".join(f"{one_line(value, 24)} {number}" for value, number in values[:6]) + more
+        yield ", ".join(f"{one_line(value, 24)} {number:,}" for value, number in values[:6]) + more
     if field.get("agreement"):
         yield f"exact {_rate(field['agreement']['exact'])}, ±1 {_rate(field['agreement']['within_one'])}"
 
@@ -85,7 +96,8 @@ def performance_lines(performance: Record) -> Iterator[Line]:
         return
     yield "", ""
     times = ", ".join(f"{name} {seconds(performance[name])}" for name in ("mean", "p50", "p95"))
-    yield f"{pluralize(performance['runs'], 'run')} observed: {times}", ""
+    cached = f", {performance['cached']:,} with answers from the cache; the others" if performance["cached"] else ""
+    yield f"{pluralize(performance['runs'], 'run')} observed{cached}: {times}", ""
     rows = [
         [
             operator["op"],
@@ -100,25 +112,34 @@ def performance_lines(performance: Record) -> Iterator[Line]:
         yield from table_lines(["operator", "calls", "succeeded", "mean", "retries"], rows)
 
 
-def comparison_lines(comparison: Record) -> Iterator[Line]:
-    """Yield the comparison of two profiles: the difference, its confidence interval, and the flipped cases."""
+def comparison_lines(comparisons: list[Record]) -> Iterator[Line]:
+    """Yield comparisons with one profile: the difference, its confidence interval, and the cases that moved."""
+    for number, comparison in enumerate(comparisons):
+        if number:
+            yield "", ""
+        yield from _comparison_lines(comparison, len(comparisons))
+
+
+def _comparison_lines(comparison: Record, comparisons: int) -> Iterator[Line]:
     first, second = comparison["profile_a"], comparison["profile_b"]
     sides = ((first, comparison["a"]), (second, comparison["b"]))
-    yield f"{pluralize(comparison['cases'], 'case')} under both", "bold"
-    # Errors count as incorrect here, so the two rates differ by exactly the difference printed below.
-    rows = [[name, _rate(side["completion_rate"]), _rate(side["correct_rate"])] for name, side in sides]
-    yield from table_lines(["profile", "completed", "correct of all"], rows)
+    unscored = comparison["cases"] - comparison["judged"]
+    note = f", {unscored:,} without an expectation" if unscored and comparison["judged"] else ""
+    yield f"{pluralize(comparison['cases'], 'case')} under both{note}", "bold"
+    rows = [
+        [name, _rate(side["completion_rate"]), _rate(side["correctness"]), _rate(side["pass_rate"])]
+        for name, side in sides
+    ]
+    yield from table_lines(["profile", "completed", "correct", "pass rate"], rows)
     if comparison["difference"] is None:
         yield "No case with an expectation ran under both, so there is nothing to compare.", "yellow"
         return
     low, high = (100 * end for end in comparison["interval"])
-    # With few cases the interval and the exact test may disagree; then the result is inconclusive.
-    is_sure = (low > 0 or high < 0) and comparison["p_value"] < 0.05
-    conclusion = f"{second if low > 0 else first} is better" if is_sure else "no significant difference"
-    points = (
-        f"{100 * comparison['difference']:+.1f} points "
-        f"(95 % CI {low:+.1f} to {high:+.1f}, p = {comparison['p_value']:.3g})"
-    )
+    p_value = f"p = {comparison['p_adjusted']:.3g}" + (f" for {comparisons} comparisons" if comparisons > 1 else "")
+    conclusion = comparison["conclusion"]
+    if conclusion != "no difference shown":
+        conclusion = f"{second if conclusion == 'better' else first} is better"
+    points = f"{100 * comparison['difference']:+.1f} points (95 % CI {low:+.1f} to {high:+.1f}, {p_value})"
     yield printable(f"{second} against {first}: {points}: {conclusion}"), "bold"
     yield f"{comparison['improved']} better, {comparison['worsened']} worse", ""
     for pair in comparison["flipped"][:_FLIPPED]:
@@ -130,8 +151,10 @@ def comparison_lines(comparison: Record) -> Iterator[Line]:
 
 
 def _change(pair: Record) -> str:
-    """Describe the expected fields whose values differ between the two sides."""
+    """Describe the expected fields whose values differ between the two sides; of repeats, how many passed."""
     before, after = pair["a"], pair["b"]
+    if before["runs"] > 1 or after["runs"] > 1:
+        return f"{_share(before)} → {_share(after)} passed"
     if before["error"] or after["error"] or not isinstance(before["result"], dict):
         return f"{_outcome_text(before)} → {_outcome_text(after)}"
     values = [
@@ -141,6 +164,10 @@ def _change(pair: Record) -> str:
     ]
     changed = [f"{name} {_value(old)} → {_value(new)}" for name, old, new in values if old != new]
     return ", ".join(map(printable, changed)) or f"{_outcome_text(before)} → {_outcome_text(after)}"
+
+
+def _share(side: Record) -> str:
+    return f"{round(side['share'] * side['runs']):,} of {side['runs']:,}"
 
 
 def _outcome_text(side: Record) -> str:
@@ -203,6 +230,11 @@ def _correct(is_correct: bool | None) -> str:
 
 def _rate(value: float | None) -> str:
     return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: float) -> str:
+    """Return a number as people write it: 25,000 and 0.125, not 2.5e+04."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
 
 
 def _value(value: Any, width: int = 100) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import IO
 
 from evalloom.core.model import Record, Run
@@ -13,12 +14,18 @@ suffix = ".hop.jsonl"
 
 
 def render(report: RunReport, stream: IO[bytes]) -> None:
+    for row in rows(report):
+        stream.write(encode(row) + b"\n")
+
+
+def rows(report: RunReport) -> Iterator[Record]:
+    """Yield the meta lines and the result rows of a batch."""
     for profile in report.batch.get("profiles", ()):
-        stream.write(encode(meta_row(profile, report.batch)) + b"\n")
+        yield meta_row(profile, report.batch)
     for run, _ in report.rows:
         # An unreadable line has no record to write; the batch log has its finding.
         if run.raw:
-            stream.write(encode(result_row(run)) + b"\n")
+            yield result_row(run)
 
 
 def meta_row(profile: Record, batch: Record) -> Record:

@@ -5,30 +5,29 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Callable, Iterable
-from enum import Enum
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 from evalloom.core.calling import Callee, Parameters, parameters_of
 from evalloom.core.contract import Contract
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function, prefer_folder
-from evalloom.core.model import Context, Outcome, Output, Record
-from evalloom.core.text import did_you_mean, quote, type_name
+from evalloom.core.model import Context, Output, Record
+from evalloom.core.text import quote, type_name
 from evalloom.core.value import plain
 from evalloom.hop.contract import contract_of
 from evalloom.hop.operators.observer import HopletObserver, Tracer
 from evalloom.hop.operators.session import HopSession
+from evalloom.hop.outcome import split_status
 from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.settings import keys
 from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 
 TIMEOUT_S = 300.0
 """A hoplet makes several calls and verifies each answer, so the limit is generous."""
-_OUTCOMES: dict[str, Outcome] = {outcome: outcome for outcome in get_args(Outcome)}
 
 
 class _HopletSource(NamedTuple):
@@ -90,15 +89,20 @@ class HopletTarget:
             return await self._callee(*arguments(self._parameters, self._contract, copied(inputs), session), context)
 
         start = perf_counter()
-        metadata: Record = {"case_id": context.case.id, "profile": context.profile.name}
+
+        def metadata(**more: Any) -> Record:
+            # A duration with answers from the cache says nothing about how long a run takes (HOP-18).
+            cached = {"cached": session.cached_calls} if session.cached_calls else {}
+            return {"case_id": context.case.id, "profile": context.profile.name, **more, **cached}
+
         try:
             output = await within(call, self._limit)(contract_inputs, context)
         except CallError as error:
-            self._end(run_id, "ERROR", start, None, {**metadata, "hop_status": "FAIL", "error": str(error)})
+            self._end(run_id, "ERROR", start, None, metadata(hop_status="FAIL", error=str(error)))
             raise
         finally:
             session.close()
-        self._end(run_id, "OK", start, output.value, {**metadata, "hop_status": output.outcome})
+        self._end(run_id, "OK", start, output.value, metadata(hop_status=output.outcome))
         return output
 
     def _end(self, run_id: str, status: str, start: float, result: Any, metadata: Record) -> None:
@@ -143,10 +147,13 @@ def arguments(
 
 def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
     """Convert a value, JSON text or `(status, value)` to an output. Raises CallError, also for FAIL."""
-    outcome, value = _split_status(returned)
+    outcome, value = split_status(returned)
+    if outcome == "OK" and isinstance(value, tuple):
+        # `return "OK", await session.hop_get(…)`: the operator's status is inside.
+        outcome, value = split_status(value)
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")) and (read := loads(value)) is not NO_JSON:
         # The text itself may be `[status, json]`.
-        outcome, value = _split_status(read) if outcome == "OK" else (outcome, read)
+        outcome, value = split_status(read) if outcome == "OK" else (outcome, read)
     if outcome == "FAIL":
         reason = value if isinstance(value, str) else json.dumps(plain(value), ensure_ascii=False)
         raise CallError("hop_fail", "the hoplet returned FAIL without a reason" if value in (None, "") else reason)
@@ -154,17 +161,6 @@ def as_hop_output(returned: Any, contract: Contract | None = None) -> Output:
     if contract is not None and outcome == "OK":
         _check_outputs(contract, value)
     return Output(value, outcome=outcome)
-
-
-def _split_status(returned: Any) -> tuple[Outcome, Any]:
-    if isinstance(returned, tuple | list) and len(returned) == 2:
-        status = returned[0].value if isinstance(returned[0], Enum) else returned[0]
-        if isinstance(status, str) and status in _OUTCOMES:
-            return _OUTCOMES[status], returned[1]
-        if isinstance(returned, tuple) and isinstance(status, str) and status.isupper():
-            message = f"status: expected {', '.join(_OUTCOMES)}, got {quote(status)}{did_you_mean(status, _OUTCOMES)}"
-            raise CallError("bad_status", message)
-    return "OK", returned
 
 
 def _check_outputs(contract: Contract, value: Any) -> None:

@@ -4,21 +4,48 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Iterator
 from itertools import takewhile
-from typing import Any
+from typing import IO, Any
 
 import click
 
 from evalloom.cli import app
 from evalloom.cli.run import RunCommand, request_from
 from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import Line
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
 from evalloom.core.errors import usage_error
 from evalloom.engine.resume import Resume
 from evalloom.hop import report as hop_results
 from evalloom.hop.task import find_task
+from evalloom.reports.run_report import RunReport, encode
 
 TOOL = "batchhoptest"
+
+
+class _ResultFile:
+    """Writes the result file, and counts what `evalloom stats` counts in it."""
+
+    name, suffix = hop_results.name, hop_results.suffix
+
+    def __init__(self) -> None:
+        self._rows = self._completed = self._retries = 0
+
+    def render(self, report: RunReport, stream: IO[bytes]) -> None:
+        for row in hop_results.rows(report):
+            stream.write(encode(row) + b"\n")
+            if stats := row.get("hop_stats"):
+                self._rows += 1
+                self._completed += stats["status"] == "OK"
+                self._retries += stats["retry_count"]
+
+    def lines(self) -> Iterator[Line]:
+        if self._rows:
+            rate, mean = self._completed / self._rows, self._retries / self._rows
+            retries = "1 retry" if self._retries == 1 else f"{self._retries:,} retries"
+            completed = f"{self._completed:,} of {self._rows:,} completed ({rate:.1%})"
+            yield f"{completed}; {retries} after verification, {mean:.2f} per result", ""
 
 
 class _Command(click.Command):
@@ -69,12 +96,14 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
     flags["profiles"] = flags["profiles"] or hop_task.profiles(current_catalog().sections)
     refuse_conflicts((data,), flags)
+    result_file = _ResultFile()
     run = RunCommand(
         request_from((str(hop_task.data),), flags),
         current_catalog(),
         flags["as_json"],
-        more_outputs=lambda batch: [(hop_task.results(batch), hop_results)],
+        more_outputs=lambda batch: [(hop_task.results(batch), result_file)],
         next_step=lambda batch: f"evalloom stats {shlex.quote(hop_task.results(batch).as_posix())}",
+        more_lines=result_file.lines,
     )
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
     return run.dry_run(resume) if flags["dry_run"] else run.once(resume)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -133,6 +134,37 @@ def test_steps_are_numbered_and_have_six_fields() -> None:
         {"step": 1, "op": "retrieve", "task": "find pages", "status": "OK", "retry_count": 0, "duration": 0.25},
         {"step": 2, "op": "hop_get", "task": "answer", "status": "UNCERTAIN", "retry_count": 2, "duration": 1.5},
     ]
+
+
+Status = Enum("Status", "FAIL OK")
+
+
+@pytest.mark.req("HOP-12", "HOP-13")
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ((3, "hop_get", "task", "OK", 3.45, 1), {}),
+        ((3, "hop_get", "task", "ok", 3.45, 1, None), {}),
+        ((3, "hop_get"), {"task": "task", "status": Status.OK, "duration": 3.45, "retry_count": 1}),
+        ((3,), {"op": "hop_get", "task": "task", "duration": 3.45, "retry_count": 1}),
+        (("hop_get", "task", "OK", 3.45, 1, None, 3), {}),
+        ((), {"step": 3, "op": "hop_get", "task": "task", "status": "OK", "duration": 3.45, "retry_count": 1}),
+    ],
+)
+def test_the_number_of_a_step_may_stand_in_front(positional: Any, named: Any) -> None:
+    tracer = Tracer()
+    tracer.trace_step(*positional, **named)
+    told = {"step": 3, "op": "hop_get", "task": "task", "status": "OK", "retry_count": 1, "duration": 3.45}
+    assert tracer.steps == [told]
+
+
+@pytest.mark.req("HOP-13")
+def test_a_step_may_have_a_name_in_front_and_fields_of_its_own() -> None:
+    trace: list[dict[str, Any]] = []
+    record: Any = Tracer(trace).trace_step
+    record("first", "rank", "sort", "FAIL", 0.5, kept=3, metadata={"k": 1})
+    assert (trace[0]["step"], trace[0]["op"], trace[0]["status"]) == ("first", "rank", "FAIL")
+    assert trace[0]["metadata"] == {"k": 1, "kept": 3}
 
 
 @pytest.mark.req("HOP-12")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evalloom.analysis.statistics import wilson
+from evalloom.analysis.statistics import mean_interval
 from evalloom.core.errors import EvalloomError
 from evalloom.hop.results.stats import agreement_of
 from evalloom.hop.results.store import DataStore
@@ -38,15 +38,16 @@ def test_completion_and_correctness_by_hand(tmp_path: Path) -> None:
         tmp_path,
         {"_type": "meta", "profile": "p"},
         {"id": 9, "tag": "a", "text": "only an input", "expected_ok": True},
-        result({"ok": True}, tag="a", expected_ok=True, retries=2),
-        result({"ok": False}, tag="a", expected_ok=True),
-        result({"ok": True}, tag="b"),
-        result(None, "ERROR", tag="b", expected_ok=True),
-        {"input": {"text": "x", "expected_ok": True}, "result": '{"ok": true}'},
-        {"input": {"text": "x"}, "error": "timeout"},
+        result({"ok": True}, id=1, tag="a", expected_ok=True, retries=2),
+        result({"ok": False}, id=2, tag="a", expected_ok=True),
+        result({"ok": True}, id=3, tag="b"),
+        result(None, "ERROR", id=4, tag="b", expected_ok=True),
+        {"input": {"text": "y", "expected_ok": True}, "result": '{"ok": true}'},
+        {"input": {"text": "z"}, "error": "timeout"},
     ).get_stats()
     assert (found["total"], found["completion_rate"], found["correctness"]) == (6, 4 / 6, 2 / 3)
-    assert found["correctness_interval"] == list(wilson(2, 3))
+    assert found["correctness_interval"] == list(mean_interval(2, 2, 3))
+    assert (found["cases"], found["errors"], found["unscored"], found["pass_rate"]) == (6, 2, 1, 2 / 5)
     assert found["retries"] == {"mean": 0.5, "rows_with_retries": 1}
     assert found["outcomes"] == {"OK": 4, "LACK_OF_INFO": 0, "UNCERTAIN": 0, "FAIL": 2}
     assert {name: one["correctness"] for name, one in found["by_tag"].items()} == {"a": 0.5, "b": None, "no tag": 1.0}
@@ -127,6 +128,75 @@ def test_every_figure_is_that_of_a_plain_count(rows: list[dict[str, Any]]) -> No
             field = figures["fields"]["score"]
             assert field["mean"] == pytest.approx(sum(one["score"] for one in done) / len(done))
             assert (field["agreement"]["n"], field["agreement"]["exact"]) == (len(done), len(same) / len(done))
+
+
+RATES = ("completion_rate", "correctness", "pass_rate")
+INTERVALS = ("cases", "completion_interval", "correctness_interval", "pass_rate_interval")
+
+
+def rates_of(figures: dict[str, Any]) -> list[Any]:
+    groups = [figures, *figures["by_tag"].values(), *figures["by_profile"].values()]
+    return [group[name] for group in groups for name in (*RATES, *INTERVALS)]
+
+
+@pytest.mark.req("WORK-4", "HOP-16")
+@settings(max_examples=15, deadline=None)
+@given(st.lists(row, min_size=1, max_size=12), st.integers(2, 5))
+def test_copies_of_the_results_change_no_rate_and_no_interval(rows: list[dict[str, Any]], copies: int) -> None:
+    results = [
+        result({"score": r["score"]}, r["status"], "p", id=n // 2, tag=r["tag"], expected_score=r["expected"])
+        for n, r in enumerate(rows)
+    ]
+    with TemporaryDirectory() as folder:
+        once = store_of(Path(folder), *results).get_stats()
+        for number in range(copies):
+            text = "".join(
+                json.dumps(one, indent=None if number % 2 else 0).replace("\n", "") + "\n" for one in results
+            )
+            (Path(folder) / f"copy{number}.jsonl").write_text(text, "utf-8")
+        again = DataStore(folder).get_stats()
+    assert again["total"] == (copies + 1) * once["total"]
+    assert rates_of(again) == rates_of(once)
+
+
+@pytest.mark.req("WORK-4")
+def test_a_rate_is_the_mean_of_the_shares_of_its_cases(tmp_path: Path) -> None:
+    repeated = [result({"ok": ok}, id=1, expected_ok=True) for ok in (True, True, True, False)]
+    found = store_of(tmp_path, *repeated, result(None, "ERROR", id=2, expected_ok=True)).get_stats()
+    assert (found["total"], found["cases"], found["correct"]) == (5, 2, 3)
+    assert (found["completion_rate"], found["correctness"], found["pass_rate"]) == (0.5, 0.75, 0.375)
+    assert found["pass_rate_interval"] == list(mean_interval(0.75, 0.75**2, 2))
+
+
+@pytest.mark.req("WORK-4")
+@pytest.mark.parametrize(
+    ("first", "second", "cases"),
+    [
+        ({"id": 1}, {"id": 1}, 1),
+        ({"id": 1}, {"id": 1, "tag": "changed", "expected_ok": False, "description": "new"}, 1),
+        ({"id": 1}, {"id": 2}, 2),
+        ({"id": 1, "q": "a"}, {"id": 1, "q": "b"}, 2),
+        ({"id": 1}, {"id": 1, "focus": "numbers"}, 2),
+        ({"id": 1, "q": {"a": 1, "b": [0.5]}}, {"q": {"b": [0.50], "a": 1}, "id": 1}, 1),
+        ({"id": 1, "q": 1e22}, {"id": 1, "q": 1e22, "focus": None}, 1),
+        ({"id": 1, "input": "plain"}, {"id": 1, "input": "other"}, 2),
+        ({"id": 1, "Tag": "x"}, {"id": 1, "Tag": "y"}, 2),
+        ({"q": "a"}, {"q": "b"}, 2),
+    ],
+)
+def test_a_case_is_its_id_and_its_inputs(first: Any, second: Any, cases: int, tmp_path: Path) -> None:
+    store = store_of(tmp_path, result({"ok": True}, **first))
+    (tmp_path / "other.jsonl").write_text(json.dumps(result({"ok": True}, **second)) + "\n", "utf-8")
+    assert store.get_stats()["cases"] == cases
+    view = {"input": {"text": "x", **second}, "result": '{"ok": true}'}
+    (tmp_path / "page.jsonl").write_text(json.dumps(view) + "\n", "utf-8")
+    assert store.get_stats()["cases"] == cases
+
+
+@pytest.mark.req("WORK-4")
+def test_a_case_under_two_profiles_is_two(tmp_path: Path) -> None:
+    found = store_of(tmp_path, *(result({}, profile=name, id=1) for name in ("p", "q", "q"))).get_stats()
+    assert (found["cases"], found["by_profile"]["q"]["cases"], found["by_profile"]["q"]["total"]) == (2, 1, 2)
 
 
 @pytest.mark.req("HOP-17")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from evalloom.analysis.statistics import holm, paired_mean_interval, paired_test
 from evalloom.core.errors import EvalloomError
 from evalloom.hop.results.store import DataStore
 
@@ -150,10 +151,24 @@ def test_performance_by_hand(tmp_path: Path) -> None:
     found = DataStore(tmp_path, told.append).get_perf_summary()
     assert (found["runs"], found["mean"], found["p50"], found["p95"]) == (4, 2.5, 2.5, pytest.approx(3.85))
     assert found["operators"] == [
-        {"op": "get", "calls": 2, "success_rate": 0.5, "mean_duration": 1.5, "mean_retries": 1.0},
-        {"op": "judge", "calls": 1, "success_rate": 1.0, "mean_duration": None, "mean_retries": 0.0},
+        {"op": "get", "calls": 2, "cached": 0, "success_rate": 0.5, "mean_duration": 1.5, "mean_retries": 1.0},
+        {"op": "judge", "calls": 1, "cached": 0, "success_rate": 1.0, "mean_duration": None, "mean_retries": 0.0},
     ]
     assert found["unreadable"] == 1 and "unreadable_observer_line" in told[0]
+
+
+@pytest.mark.req("HOP-18")
+def test_answers_from_the_cache_do_not_count_in_the_times(tmp_path: Path) -> None:
+    def line(kind: str, duration: float, metadata: Any) -> Any:
+        return {"type": kind, "run_id": "r", "op": "get", "status": "OK", "duration": duration, "metadata": metadata}
+
+    runs = [line("run_end", 2, {"profile": "p"}), line("run_end", 0, {"cached": 2}), line("run_end", 4, "a text")]
+    steps = [line("step", 0, {"cached": 1}), line("step", 3, None)]
+    write(tmp_path / "observer.jsonl", *runs, *steps)
+    found = DataStore(tmp_path).get_perf_summary()
+    assert (found["runs"], found["cached"], found["mean"], found["p50"]) == (3, 1, 3, 3)
+    [operator] = found["operators"]
+    assert (operator["calls"], operator["cached"], operator["mean_duration"]) == (2, 1, 3)
 
 
 @pytest.mark.req("HOP-18")
@@ -177,7 +192,7 @@ def test_two_profiles_side_by_side(tmp_path: Path) -> None:
     assert (found["cases"], found["only_a"], found["only_b"], found["repeated"]) == (7, 1, 1, 0)
     assert (found["improved"], found["worsened"], found["difference"]) == (4, 1, pytest.approx(3 / 7))
     assert found["p_value"] == pytest.approx(0.375) and found["interval"][0] < 3 / 7 < found["interval"][1]
-    assert found["b"] == {"completion_rate": 6 / 7, "correctness": 1.0, "correct_rate": 6 / 7}
+    assert found["b"] == {"completion_rate": 6 / 7, "correctness": 1.0, "pass_rate": 6 / 7, "correct_rate": 6 / 7}
     assert [(one["id"], one["change"]) for one in found["flipped"]] == [
         (1, "worse"), (4, "better"), (5, "better"), (6, "better"), (7, "better")
     ]  # fmt: skip
@@ -186,14 +201,56 @@ def test_two_profiles_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("HOP-20")
-def test_a_case_is_known_again_in_either_wrapper_and_the_newest_result_counts(tmp_path: Path) -> None:
+def test_a_case_is_known_again_in_either_wrapper_and_its_results_are_averaged(tmp_path: Path) -> None:
     own = {"id": 1, "tag": "v", "text": "input 1", "expected_ok": True}
     beside = {"hop_stats": {"status": "OK"}, "profile": "a"}
     write(tmp_path / "new.jsonl", {**own, "hop_result": '{"ok": true}', **beside})
     write(tmp_path / "old.jsonl", {**own, "hop_result": '{"ok": false}', **beside}, age=100)
     write(tmp_path / "page.jsonl", view(1, {"ok": True}, expected_ok=True))
     found = DataStore(tmp_path).compare("a", "no profile")
-    assert (found["cases"], found["repeated"], found["difference"]) == (1, 1, 0)
+    assert (found["cases"], found["repeated"], found["difference"]) == (1, 1, 0.5)
+    [pair] = found["flipped"]
+    assert (pair["a"]["runs"], pair["a"]["share"], pair["a"]["file"], pair["b"]["share"]) == (2, 0.5, "new.jsonl", 1)
+
+
+@pytest.mark.req("HOP-20", "WORK-4", "WORK-7")
+def test_copies_of_the_results_make_no_difference_sure(tmp_path: Path) -> None:
+    rows = [result(n, {"ok": profile == "b"}, profile, expected_ok=True) for n in range(4) for profile in "ab"]
+    for number in range(5):
+        write(tmp_path / f"copy{number}.jsonl", *rows)
+        found = DataStore(tmp_path).compare("a", "b")
+        assert (found["judged"], found["improved"], found["difference"]) == (4, 4, 1)
+        assert found["p_value"] == pytest.approx(0.125) and found["conclusion"] == "no difference shown"
+
+
+@pytest.mark.req("WORK-7")
+def test_profiles_with_unequal_numbers_of_results_are_compared_by_their_means(tmp_path: Path) -> None:
+    once = [result(n, {"ok": True}, "a", expected_ok=True) for n in range(6)]
+    often = [result(n, {"ok": turn > 0}, "b", expected_ok=True) for n in range(6) for turn in range(5)]
+    found = DataStore(write(tmp_path / "r.jsonl", *once, *often).parent).compare("a", "b")
+    total, squares = 6 * -0.2, 6 * 0.04
+    assert (found["judged"], found["worsened"], found["repeated"]) == (6, 6, 24)
+    assert found["p_value"] == pytest.approx(paired_test(total, squares, 6))
+    assert found["interval"] == pytest.approx(list(paired_mean_interval(total, squares, 6)))
+    assert found["conclusion"] == "no difference shown"
+
+
+@pytest.mark.req("WORK-7")
+def test_several_profiles_at_once_are_corrected_for_their_number(tmp_path: Path) -> None:
+    rows = [result(n, {"ok": profile != "a"}, profile, expected_ok=True) for n in range(6) for profile in "abc"]
+    store = DataStore(write(tmp_path / "r.jsonl", *rows).parent)
+    alone = store.compare("a", "b")
+    assert alone["p_value"] == pytest.approx(0.03125) and alone["conclusion"] == "better"
+    both = store.compare_all("a", ["b", "c"])
+    assert [(one["p_adjusted"], one["conclusion"]) for one in both] == [
+        (pytest.approx(0.0625), "no difference shown")
+    ] * 2
+
+
+@pytest.mark.req("WORK-10")
+def test_holms_p_values_are_those_that_r_gives() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.02, 0.05]) == pytest.approx([0.05, 0.09, 0.09, 0.08, 0.09])
+    assert holm([]) == [] and holm([0.6, 0.7]) == [1, 1]
 
 
 @pytest.mark.req("HOP-20")
@@ -240,7 +297,7 @@ def test_a_number_that_is_none_hides_no_other_row(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("HOP-20")
-def test_the_newest_file_counts_however_new_it_is(tmp_path: Path) -> None:
+def test_a_file_that_was_just_written_counts(tmp_path: Path) -> None:
     put(tmp_path / "b.jsonl", flat_row(1, 1, expected_output=1), flat_row(1, 1, "q", expected_output=1))
     for ahead in (0, 3600):
         late = tmp_path / "a.jsonl"

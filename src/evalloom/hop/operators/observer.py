@@ -8,13 +8,15 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, overload
 
 from evalloom.core.clock import utc_now
 from evalloom.core.model import Record
 from evalloom.hop.operators.to_json import as_json, in_words, json_of
+from evalloom.hop.outcome import outcome_of
 
 FILE_NAME = "observer.jsonl"
 _LONGEST_TASK = 200
@@ -132,30 +134,51 @@ class Tracer:
         self._run_id = run_id
         self._is_closed = False
 
+    @overload
     def trace_step(
         self,
         op: str,
         task: str = "",
-        status: str = "OK",
+        status: str | Enum = "OK",
         duration: float | None = 0.0,
         retry_count: int = 0,
         metadata: Record | None = None,
         step: int | str | None = None,
-    ) -> None:
-        """Record one step. Operators do this automatically; a hoplet may add its own steps.
+    ) -> None: ...
 
-        An unknown duration is None. Values in `metadata` that are not JSON are converted to text.
+    @overload
+    def trace_step(
+        self,
+        step: int,
+        op: str,
+        task: str = "",
+        status: str | Enum = "OK",
+        duration: float | None = 0.0,
+        retry_count: int = 0,
+        metadata: Record | None = None,
+    ) -> None: ...
+
+    def trace_step(self, *positional: Any, **named: Any) -> None:
+        """Record one step: `trace_step("retrieve", "find documents", "OK", 0.2)`, or with its number in front.
+
+        Operators do this automatically; a hoplet may add its own steps. An unknown duration is None. Values in
+        `metadata` that are not JSON are converted to text, and arguments of other names are added to it.
         """
         if self._is_closed:
             return
+        names = _NUMBERED_STEP if _starts_with_number(positional) else _STEP
+        given = dict(zip(names, positional, strict=False)) | named
+        step, status, metadata = given.get("step"), given.get("status", "OK"), given.get("metadata")
+        if others := {name: value for name, value in given.items() if name not in _STEP}:
+            metadata = {**(metadata if isinstance(metadata, dict) else {}), **others}
         fields: Record = as_json(
             {
                 "step": len(self.steps) + 1 if step is None else step if isinstance(step, int) else in_words(step),
-                "op": in_words(op),
-                "task": in_words(task)[:_LONGEST_TASK],
-                "status": in_words(status),
-                "retry_count": int(_number(retry_count) or 0),
-                "duration": _number(duration),
+                "op": in_words(given.get("op", "")),
+                "task": in_words(given.get("task", ""))[:_LONGEST_TASK],
+                "status": outcome_of(status) or in_words(status.name if isinstance(status, Enum) else status),
+                "retry_count": int(_number(given.get("retry_count", 0)) or 0),
+                "duration": _number(given.get("duration", 0.0)),
             }
         )
         metadata = as_json(metadata)
@@ -167,6 +190,20 @@ class Tracer:
     def close(self) -> None:
         """Stop recording: steps that a hoplet takes after its run has ended are not part of the run."""
         self._is_closed = True
+
+
+_STEP = ("op", "task", "status", "duration", "retry_count", "metadata", "step")
+_NUMBERED_STEP = ("step", "op", "task", "status", "duration", "retry_count", "metadata")
+
+
+def _starts_with_number(positional: tuple[Any, ...]) -> bool:
+    """Return whether a step is written with its number, or its name, in front of the operator.
+
+    A name is recognized by the fourth value, which is then the status; otherwise it is the duration.
+    """
+    if positional and isinstance(positional[0], int):
+        return True
+    return len(positional) > 3 and isinstance(positional[3], str | Enum) and _number(positional[3]) is None
 
 
 def _number(value: Any) -> float | None:

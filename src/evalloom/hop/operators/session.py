@@ -86,7 +86,9 @@ class HopSession:
         self._loop: asyncio.AbstractEventLoop | None = None
         with suppress(RuntimeError):  # no loop is running
             self._loop = asyncio.get_running_loop()
-        self._has_ended = False
+        self.has_ended = False
+        self.cached_calls = 0
+        """The number of answers from the cache so far."""
         self._pending: set[Future[tuple[Outcome, Any]]] = set()
 
     def close(self) -> None:
@@ -95,7 +97,7 @@ class HopSession:
         A sync hoplet that timed out continues in its thread; its pending calls are cancelled, and its tracer records
         nothing more.
         """
-        self._has_ended = True
+        self.has_ended = True
         self.tracer.close()
         for operation in tuple(self._pending):
             operation.cancel()
@@ -172,7 +174,7 @@ class HopSession:
 
         Connections, limits and locks of the llms belong to that loop.
         """
-        if self._has_ended:
+        if self.has_ended:
             return _ENDED
         work = self._run_traced(op, task, ask, verifier)
         home = self._loop
@@ -184,14 +186,14 @@ class HopSession:
         """Wait for an operator that runs in the session's loop; `close` cancels it."""
         self._pending.add(operation)
         operation.add_done_callback(self._pending.discard)
-        if self._has_ended:
+        if self.has_ended:
             # The session may have been closed before this call was registered.
             operation.cancel()
         try:
             return await asyncio.wrap_future(operation)
         except asyncio.CancelledError:
             here = asyncio.current_task()
-            if not self._has_ended or (here and here.cancelling()):
+            if not self.has_ended or (here and here.cancelling()):
                 raise
             return _ENDED
 
@@ -201,36 +203,43 @@ class HopSession:
         """Run the attempts of one operator, and trace them as one step."""
         start = perf_counter()
         attempts: list[Record] = []
+        calls = _Calls(self)
         status: Outcome
         try:
-            status, value = await self._run_attempts(ask(), verifier, attempts)
+            status, value = await self._run_attempts(ask(), verifier, attempts, calls)
         except CallError as error:
             status, value = _record_failure(str(error), attempts)
         except Exception as error:  # users' code: the llm, the types and the values come from the hoplet
             status, value = _record_failure(describe_error(error), attempts)
-        if self._has_ended:
+        if self.has_ended:
             return _ENDED
         failed = [attempt for attempt in attempts if attempt["status"] != "OK"]
+        metadata = {**({"attempts": failed} if failed else {}), **({"cached": calls.cached} if calls.cached else {})}
         self.tracer.trace_step(
-            op, task, status, perf_counter() - start, len(attempts) - 1, {"attempts": failed} if failed else None
+            op=op,
+            task=task,
+            status=status,
+            duration=perf_counter() - start,
+            retry_count=len(attempts) - 1,
+            metadata=metadata or None,
         )
         return status, value
 
     async def _run_attempts(
-        self, question: _Question, verifier: Verifier | None, attempts: list[Record]
+        self, question: _Question, verifier: Verifier | None, attempts: list[Record], calls: _Calls
     ) -> tuple[Outcome, Any]:
         if verifier is not None and not callable(verifier):
             raise TypeError(f"verifier: expected a function such as reverse_verify, or None, got {quoted(verifier)}")
         messages = question.messages
         while True:
-            response = await self._ask(self._run, question.request(messages))
+            response = await calls.ask(self._run, question.request(messages))
             text = strip_reasoning(response.text)
             try:
                 value = question.read(response)
             except AnswerError as error:
                 value, verified, status = None, Verified("FAIL", str(error)), ""
             else:
-                verified = await self._run_verifier(question, text, value, verifier)
+                verified = await self._run_verifier(question, text, value, verifier, calls)
                 status = verified.outcome
             attempts.append({"answer": text[:_LONGEST_ANSWER], "status": verified.outcome, "reason": verified.reason})
             if verified.outcome == "OK":
@@ -239,10 +248,12 @@ class HopSession:
                 return verified.outcome, (verified.reason or _NO_REASON) if verified.outcome == "FAIL" else value
             messages = messages + prompts.feedback(text, verified.reason or _NO_REASON, status, question.is_chinese)
 
-    async def _run_verifier(self, question: _Question, text: str, value: Any, verifier: Verifier | None) -> Verified:
+    async def _run_verifier(
+        self, question: _Question, text: str, value: Any, verifier: Verifier | None, calls: _Calls
+    ) -> Verified:
         if verifier is None:
             return Verified("OK")
-        verify = partial(self._ask, self._verify)
+        verify = partial(calls.ask, self._verify)
 
         async def repeat_question() -> Any:
             return question.read(await verify(question.request(question.messages, temperature=CROSS_TEMPERATURE)))
@@ -260,11 +271,22 @@ class HopSession:
         )
         return await verified_by(verifier, attempt)
 
-    async def _ask(self, llm: Llm, request: Request) -> Response:
-        """Call an llm; every request of the session goes through here."""
-        if self._has_ended:
+
+class _Calls:
+    """The calls of one operator; every request of the session goes through `ask`."""
+
+    def __init__(self, session: HopSession) -> None:
+        self._session = session
+        self.cached = 0
+        """The number of answers from the cache."""
+
+    async def ask(self, llm: Llm, request: Request) -> Response:
+        if self._session.has_ended:
             raise _RunEnded
-        return await llm(request)
+        response = await llm(request)
+        self.cached += response.usage.cached
+        self._session.cached_calls += response.usage.cached
+        return response
 
 
 def _record_failure(reason: str, attempts: list[Record]) -> tuple[Outcome, str]:

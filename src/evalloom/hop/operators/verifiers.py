@@ -11,7 +11,7 @@ import inspect
 import unicodedata
 from collections.abc import Awaitable, Callable
 from itertools import zip_longest
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +23,7 @@ from evalloom.hop.operators import prompts
 from evalloom.hop.operators.parse import Format, plain
 from evalloom.hop.operators.to_json import describe_error, fields_of, in_words, quoted, text_of
 from evalloom.hop.operators.tools import Tool, check_choice
+from evalloom.hop.outcome import OUTCOMES, outcome_of
 from evalloom.llms.answer_json import AnswerError, find_json, strip_reasoning
 
 CROSS_CALLS = 3
@@ -31,7 +32,6 @@ _AGREES = 0.7
 _LEANS = 0.4
 _LONG_TEXT = 40
 _ALIKE = 85
-_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _VERDICT_FIELDS = ("status", "outcome", "verdict", "result")
 _ABSENT = object()
 
@@ -88,9 +88,9 @@ def _to_verified(returned: Any, name: str) -> Verified:
         return Verified("OK") if returned else Verified("FAIL", f"{name} does not accept this answer")
     if isinstance(returned, Verified):
         returned = returned.outcome, returned.reason
-    if isinstance(returned, tuple | list) and len(returned) == 2 and returned[0] in _OUTCOMES:
-        return Verified(returned[0], str(returned[1] or ""))
-    wanted = f"True, False, Verified or (outcome, reason) with one of {', '.join(_OUTCOMES)}"
+    if isinstance(returned, tuple | list) and len(returned) == 2 and (outcome := outcome_of(returned[0])):
+        return Verified(outcome, str(returned[1] or ""))
+    wanted = f"True, False, Verified or (outcome, reason) with one of {', '.join(OUTCOMES)}"
     return Verified("FAIL", f"{name}: expected {wanted}, got {quoted(returned)}")
 
 
@@ -118,9 +118,7 @@ async def reverse_verify(attempt: Attempt) -> Verified:
 def _verdict(answer: Any) -> Verified | None:
     """Return the outcome in a verifier's JSON or single word; None if there is none or more than one."""
     candidates = [answer.get(name) for name in _VERDICT_FIELDS] if isinstance(answer, dict) else [answer]
-    # Case and separators do not matter: "lack of info" is LACK_OF_INFO.
-    words = {"_".join(plain(text).upper().replace("-", " ").split()) for text in candidates if isinstance(text, str)}
-    outcomes = [outcome for outcome in _OUTCOMES if outcome in words]
+    outcomes = {outcome for text in candidates if isinstance(text, str) and (outcome := outcome_of(plain(text)))}
     if len(outcomes) != 1:
         return None
     return Verified(outcomes.pop(), str(answer.get("reason") or "").strip() if isinstance(answer, dict) else "")

@@ -17,7 +17,7 @@ from msgspec import structs
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.contract import read_contract
-from evalloom.hop.dialect import is_view_row, normalize_audit, normalize_input
+from evalloom.hop.dialect import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input
 from evalloom.hop.results.index import ParquetPart, SourceFile, Stamp, named_part, read_records
 from evalloom.hop.results.rows import (
     COLUMNS,
@@ -27,6 +27,8 @@ from evalloom.hop.results.rows import (
     RESULT,
     FieldNames,
     can_select,
+    can_select_input,
+    case_key,
     expected_of,
     orjson_text,
     path_pattern,
@@ -46,6 +48,8 @@ _MAX_SQL_PART, _MAX_PYTHON_PART = 1024**3, 32 * 1024**2
 _MAX_LINE_ERRORS = 20
 _SAMPLE_BYTES, _SAMPLE_EVERY, _SAMPLE_LINES = 8 * 1024, 8 * 1024**2, 3
 """A sample has the first 3 lines of every 8 MB of a file, as far as they are in 8 KB."""
+_SMALL_FOLDER = 16 * 1024**2
+"""The bytes of files of which every line is sampled."""
 _SCAN_BYTES = 256 * 1024
 _EXPECTED_KEY = f'"{EXPECTED}'.encode()
 
@@ -68,7 +72,9 @@ class Builder:
     def build(self, files: Iterable[str], by_python: Iterable[str]) -> list[ParquetPart]:
         """Build parts for files; those in `by_python` are known to need Python."""
         python_files = set(by_python)
-        samples = {name: sample_file(self._copy.folder / name) for name in files if name not in python_files}
+        new_files = [name for name in files if name not in python_files]
+        is_small = sum(self._stamps[name].size for name in new_files) <= _SMALL_FOLDER
+        samples = {name: sample_file(self._copy.folder / name, every_line=is_small) for name in new_files}
         parts = []
         for group in self._grouped((name for name, sample in samples.items() if sample is not None), _MAX_SQL_PART):
             part = self._sql_part(group, merge_names([names for name in group if (names := samples[name]) is not None]))
@@ -170,8 +176,7 @@ class Builder:
         """Build a part with `row_of`: write the rows to a temporary JSONL file, and let DuckDB convert it."""
         part = named_part([SourceFile(name, self._stamps[name]) for name in group], FieldNames(), by_python=True)
         temporary = self._copy.place / f"{part.name}.{secrets.token_hex(4)}.tmp"
-        fields: dict[str, int] = {}
-        expected: dict[str, int] = {}
+        columns: dict[str, dict[str, int]] = {"fields": {}, "expected": {}, "inputs": {}}
         sources = []
         longest = first = 0
         try:
@@ -179,27 +184,29 @@ class Builder:
                 for number, source in enumerate(part.sources):
                     rows = _Rows(self._copy.folder / source.name)
                     for row in rows:
-                        for name, text in row.pop("fields", {}).items():
-                            row[f"f{fields.setdefault(name, len(fields))}"] = text
-                        for name, text in row.pop("expected", {}).items():
-                            row[f"e{expected.setdefault(name, len(expected))}"] = text
+                        for kind, numbers in columns.items():
+                            for name, text in row.pop(kind, {}).items():
+                                row[f"{kind[0]}{numbers.setdefault(name, len(numbers))}"] = text
                         line = orjson_text(row | {"src": number}) + b"\n"
                         longest = max(longest, len(line))
                         stream.write(line)
                     sources.append(rows.with_counts(source, first))
                     first += sum(rows.counts)
-            columns = COLUMNS | {
-                f"{letter}{number}": "VARCHAR"
-                for letter, names in (("f", fields), ("e", expected))
-                for number in range(len(names))
-            }
-            declared = ", ".join(f"{name}: '{kind}'" for name, kind in columns.items())
-            query = f"""SELECT * FROM read_json({quoted(path_pattern(temporary))}, format = 'newline_delimited',
+            texts = [f"{kind[0]}{number}" for kind, numbers in columns.items() for number in range(len(numbers))]
+            declared = ", ".join(
+                f"{name}: '{kind}'" for name, kind in {**COLUMNS, **dict.fromkeys(texts, "VARCHAR")}.items()
+            )
+            inputs = {name: f"i{number}" for name, number in columns["inputs"].items()}
+            key = case_key("coalesce(id::VARCHAR, id_text)", inputs)
+            without_inputs = f"EXCLUDE ({', '.join(inputs.values())})" if inputs else ""
+            query = f"""SELECT * {without_inputs} REPLACE ({key} AS case_key)
+                FROM read_json({quoted(path_pattern(temporary))}, format = 'newline_delimited',
                 columns = {{{declared}}}, maximum_object_size = {max(16 * 1024**2, 2 * longest)})"""
             self._copy.write_parquet(self._connection, query, part.name)
         finally:
             temporary.unlink(missing_ok=True)
-        return structs.replace(part, names=FieldNames(list(fields), list(expected)), sources=sources)
+        names = FieldNames(*(list(numbers) for numbers in columns.values()))
+        return structs.replace(part, names=names, sources=sources)
 
 
 class _Rows:
@@ -247,12 +254,17 @@ def _sorted_profiles(names: Iterable[str | None]) -> list[str | None]:
 # -- field names ---------------------------------------------------------------------------------
 
 
-def sample_file(path: Path) -> FieldNames | None:
-    """Return the field names in some lines of a file; None if one of these lines needs Python."""
+def sample_file(path: Path, every_line: bool = False) -> FieldNames | None:
+    """Return the field names in some lines of a file, or in all; None if one of these lines needs Python.
+
+    An input that no sampled line has is not part of the key of its case.
+    """
     fields: dict[str, None] = {}
     expected: Record = {}
-    for record in _sample_records(path):
+    inputs: Record = {}
+    for record in _sample_records(path, every_line):
         expected |= expected_of(normalize_input(record))
+        inputs |= inputs_of(record) if not is_meta(record) else {}
         audit = normalize_audit(record)
         if is_view_row(record) or None in expected.values():
             return None
@@ -260,45 +272,60 @@ def sample_file(path: Path) -> FieldNames | None:
             fields |= dict.fromkeys(audit["result"])
         elif audit is not None and audit["result"] is not None:
             return None
-    return selectable(fields, expected)
+    if not all(map(can_select_input, inputs)) or len({name.casefold() for name in inputs}) < len(inputs):
+        return None
+    return selectable(fields, expected, inputs)
 
 
-def _sample_records(path: Path) -> Iterator[Record]:
+def _sample_lines(path: Path, every_line: bool) -> Iterator[bytes]:
     with suppress(OSError), path.open("rb") as stream:
+        if every_line:
+            yield from stream
+            return
         for start in range(0, os.fstat(stream.fileno()).st_size, _SAMPLE_EVERY):
             stream.seek(start)
-            lines = stream.read(_SAMPLE_BYTES).split(b"\n")
             first = 1 if start else 0
-            for line in lines[first : first + _SAMPLE_LINES]:
-                with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                    record = msgspec.json.decode(line)
-                    if isinstance(record, dict):
-                        yield record
+            yield from stream.read(_SAMPLE_BYTES).split(b"\n")[first : first + _SAMPLE_LINES]
+
+
+def _sample_records(path: Path, every_line: bool) -> Iterator[Record]:
+    for line in _sample_lines(path, every_line):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            record = msgspec.json.decode(line)
+            if isinstance(record, dict):
+                yield record
 
 
 def contract_names(folder: Path) -> FieldNames:
-    """Return the output fields of the task's contract, if there is one beside the folder."""
+    """Return the fields of the task's contract, if there is one beside the folder."""
     path = folder.parent / "Hoplet" / "metainfo.md"
     if not path.is_file():
         return FieldNames()
     try:
-        return selectable(read_contract(str(path)).outputs, ())
+        contract = read_contract(str(path))
+        return selectable(contract.outputs, (), contract.inputs)
     except EvalloomError:
         # The contract is only a hint here; other commands report its errors.
         return FieldNames()
 
 
-def selectable(fields: Iterable[str], expected: Iterable[str]) -> FieldNames:
+def selectable(fields: Iterable[str], expected: Iterable[str], inputs: Iterable[str] = ()) -> FieldNames:
     """Return the names that SQL can select. DuckDB ignores case in column names."""
     unique = {name.casefold(): name for name in expected if can_select(name)}
-    return FieldNames([name for name in fields if can_select(name)], list(unique.values()))
+    unique_inputs = {name.casefold(): name for name in inputs if can_select_input(name)}
+    return FieldNames(
+        [name for name in fields if can_select(name)], list(unique.values()), list(unique_inputs.values())
+    )
 
 
 def merge_names(groups: Iterable[FieldNames]) -> FieldNames:
     """Merge names in a deterministic order."""
     all_names = list(groups)
-    fields = {name for names in all_names for name in names.fields}
-    return selectable(sorted(fields), sorted({name for names in all_names for name in names.expected}))
+
+    def merged(group: str) -> list[str]:
+        return sorted({name for names in all_names for name in getattr(names, group)})
+
+    return selectable(merged("fields"), merged("expected"), merged("inputs"))
 
 
 def _count_expected_keys(path: Path) -> int:

@@ -21,8 +21,8 @@ from msgspec import Struct
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.results.build import Builder, can_stay
-from evalloom.hop.results.index import FORMAT, CopyIndex, Stamp, stamps_of
-from evalloom.hop.results.rows import quoted, same_json
+from evalloom.hop.results.index import CopyIndex, Stamp, copy_format, stamps_of
+from evalloom.hop.results.rows import canonical_text, quoted, same_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -94,6 +94,7 @@ class Copy:
             connection.execute(f"SET temp_directory = {quoted((spill / 'spill').as_posix())}")
             connection.execute("SET enable_progress_bar = false")
             connection.create_function("same_json", same_json, ["VARCHAR", "VARCHAR"], "BOOLEAN")
+            connection.create_function("canonical_text", canonical_text, ["VARCHAR"], "VARCHAR")
             yield connection
         finally:
             connection.close()
@@ -147,7 +148,7 @@ class Copy:
             index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=CopyIndex)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return CopyIndex()
-        is_complete = index.format == FORMAT and all((self.place / part.name).is_file() for part in index.parts)
+        is_complete = index.format == copy_format() and all((self.place / part.name).is_file() for part in index.parts)
         return index if is_complete else CopyIndex()
 
     def make_writable(self) -> None:
@@ -190,7 +191,7 @@ class Copy:
         }
         with self.connection() as connection:
             added = Builder(self, connection, stamps).build(stamps.keys() - current, by_python - current)
-        index = CopyIndex(FORMAT, unchanged + added)
+        index = CopyIndex(copy_format(), unchanged + added)
         self.write_json(_INDEX, index)
         self._clean(old, index)
         return index

@@ -22,10 +22,18 @@ from evalloom.files.source import source_of
 from evalloom.hop.results.rows import FieldNames
 
 OBSERVER = "observer.jsonl"
-FORMAT = 3
-"""Incremented when the columns or their meaning change; a copy of another format is rebuilt."""
+_FORMAT = 4
+"""Incremented when the columns or their meaning change."""
 _MTIME_RESOLUTION_NS = 50_000_000
 """A file modified more recently than this may change again without a new timestamp."""
+
+
+def copy_format() -> str:
+    """Return the format of the copies that this process writes; a copy of another format is rebuilt."""
+    import duckdb
+
+    # The copy has hashes of DuckDB, which another version may compute differently.
+    return f"{_FORMAT}, DuckDB {duckdb.__version__}"
 
 
 class Stamp(Struct, frozen=True):
@@ -73,14 +81,14 @@ class ParquetPart(Struct, frozen=True):
 
 def named_part(sources: list[SourceFile], names: FieldNames, by_python: bool = False) -> ParquetPart:
     """Return a part named by a hash of its contents, so that concurrent processes build the same part."""
-    digest = sha256_hex(msgspec.json.encode([FORMAT, by_python, names, sources]))
+    digest = sha256_hex(msgspec.json.encode([copy_format(), by_python, names, sources]))
     return ParquetPart(f"{digest[:20]}.parquet", names, sources, by_python)
 
 
 class CopyIndex(Struct, frozen=True):
     """All parts of a copy."""
 
-    format: int = FORMAT
+    format: str = ""
     parts: list[ParquetPart] = []
 
     def sources(self) -> list[SourceFile]:

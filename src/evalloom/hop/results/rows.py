@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, get_args
 
 import orjson
 from msgspec import Struct
 
-from evalloom.core.digest import digest_value
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Outcome, Output, Record
-from evalloom.hop.dialect import inputs_of, is_meta, is_view_row, normalize_audit, normalize_input, where_of
+from evalloom.hop.dialect import OWN_FIELDS, inputs_of, is_meta, is_view_row, normalize_audit, where_of
 from evalloom.matchers import MatchContext, by_kind
 from evalloom.matchers.base import number_of
 from evalloom.matchers.where import Missing, find
@@ -38,6 +38,7 @@ COLUMNS = {
     "retry_count": "DOUBLE",
     "error": "VARCHAR",
     "correct": "BOOLEAN",
+    "case_key": "UBIGINT",
 }
 """The columns of a row; `f0`, `f1` … (the fields of the result) and `e0`, `e1` … (their expected values) follow them.
 
@@ -46,20 +47,25 @@ The kind of a line, the outcome and most ids are numbers because Parquet takes s
 RESULT, META, INPUT = range(3)
 """The kinds of lines: a result, a meta line (HOP-6), and a case without a result."""
 
+_LONGEST_NUMBER = 40
 _PLAIN_NAME = lazy_pattern(r"[^\"'\\.\[\]*\x00-\x1f]+")
 _NO_CASE = Case("", {})
 _equals = by_kind("equals")
 
 
 class FieldNames(Struct, frozen=True):
-    """The result fields and the expected fields, in column order."""
+    """The result fields, the expected fields and the inputs, in column order."""
 
     fields: list[str] = []
     expected: list[str] = []
+    inputs: list[str] = []
 
 
 def row_of(record: Record) -> Record:
-    """Return the row of a record, with `fields` and `expected` by name; their values are JSON texts."""
+    """Return the row of a record, with `fields`, `expected` and `inputs` by name; their values are texts.
+
+    The inputs are there for `case_key`, which DuckDB computes.
+    """
     audit = normalize_audit(record)
     if audit is None:
         return {"kind": META if is_meta(record) else INPUT}
@@ -82,6 +88,7 @@ def row_of(record: Record) -> Record:
         "correct": all(_meets(name, value, result) for name, value in expected.items()) if expected else None,
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
+        "inputs": {name: _input_text(value) for name, value in inputs_of(record).items() if value is not None},
     }
 
 
@@ -89,9 +96,21 @@ def _fits_int64(value: Any) -> bool:
     return type(value) is int and -(2**63) <= value < 2**63
 
 
-def case_key(record: Record) -> str:
-    """Return a key for the case of a row: a hash of its id and inputs, independent of their order."""
-    return digest_value([normalize_input(record).get("id"), inputs_of(record)])
+def _input_text(value: Any) -> str:
+    """Return the text of an input as `case_key` hashes it, the same as in SQL."""
+    text = value.encode(errors="replace").decode() if isinstance(value, str) else json_text(value)
+    is_object = text.startswith("{") or (text.startswith("[") and "{" in text)
+    is_fraction = "-" <= text < ":" and len(text.encode()) < _LONGEST_NUMBER and any(sign in text for sign in ".eE")
+    return canonical_text(text) if is_object or is_fraction else text
+
+
+def canonical_text(text: str) -> str:
+    """Return a JSON text in one form, whatever the order of its keys; other texts are unchanged."""
+    try:
+        value = json.dumps(json.loads(text), sort_keys=True, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+    return value.encode(errors="replace").decode()
 
 
 def expected_of(case: Record) -> Record:
@@ -157,6 +176,15 @@ def can_select(name: str) -> bool:
     return _PLAIN_NAME.fullmatch(name) is not None
 
 
+def can_select_input(name: str) -> bool:
+    """Return whether an input can be a column: DuckDB ignores case in names, and has columns of its own."""
+    lower = name.casefold()
+    return can_select(name) and lower not in _TAKEN and not lower.startswith(EXPECTED)
+
+
+_TAKEN = frozenset((*OWN_FIELDS, "filename", "file_index", "file_row_number", "rowid"))
+
+
 def select_rows(files: Iterable[Path], names: FieldNames) -> str:
     """Return the query that reads the rows of files; `needs_python` marks rows that only `row_of` reads exactly.
 
@@ -177,7 +205,7 @@ def select_rows(files: Iterable[Path], names: FieldNames) -> str:
             nullif(difficulty, '') AS difficulty, nullif(profile, '') AS profile, completed,
             (CASE hop_status {outcomes} ELSE if(completed, {ok}, {failed}) END)::UTINYINT AS outcome,
             CASE WHEN retries <= '9~' THEN TRY_CAST(retries AS DOUBLE) END AS retry_count,
-            nullif(error, '') AS error, {_correct(names)} AS correct, {selected}
+            nullif(error, '') AS error, {_correct(names)} AS correct, case_key, {selected}
             CASE kind WHEN {META} THEN false WHEN {INPUT} THEN true ELSE {_needs_python(names)} END AS needs_python
         FROM (SELECT *{fields} FROM (
             SELECT *, {f"json_extract(packed, [{paths}])" if paths else "NULL::JSON[]"} AS f
@@ -196,11 +224,14 @@ def _read_lines(files: Iterable[Path], names: FieldNames) -> str:
         "input": "JSON",
         "hop_stats": "STRUCT(retry_count JSON, status VARCHAR, hop_status VARCHAR, error VARCHAR)",
         **{EXPECTED + name: "JSON" for name in names.expected},
+        **{name: "VARCHAR" for name in names.inputs if name != "input"},
     }
+    inputs = {name: "(input->>'$')" if name == "input" else f'"{name}"' for name in names.inputs}
     declared = ", ".join(f"{quoted(name)}: '{kind}'" for name, kind in columns.items())
     expected = "".join(f'"{EXPECTED}{name}"::VARCHAR AS e{number}, ' for number, name in enumerate(names.expected))
     return f"""
         SELECT file_index AS src, id::VARCHAR AS identity, tag, difficulty, profile, hop_result AS packed, {expected}
+            {case_key("id::VARCHAR", inputs)} AS case_key,
             hop_stats.hop_status AS hop_status, hop_stats.retry_count::VARCHAR AS retries, hop_stats.error AS error,
             CASE WHEN _type = 'meta' THEN {META} WHEN starts_with(input::VARCHAR, '{{') THEN {INPUT}
                  WHEN hop_result IS NOT NULL AND hop_stats IS NOT NULL THEN {RESULT} ELSE {INPUT} END AS kind,
@@ -209,6 +240,31 @@ def _read_lines(files: Iterable[Path], names: FieldNames) -> str:
                  AS completed
         FROM read_json([{_quoted_list(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
             columns = {{{declared}}})"""
+
+
+def case_key(identity: str, inputs: Mapping[str, str]) -> str:
+    """Return the SQL for the key of a case: a hash of its id and its inputs, whatever their order.
+
+    `identity` and `inputs` are the SQL of the texts. Copies and repeats of a case have one key (WORK-4); two cases that
+    share an id in different files have two. A missing input and a null are the same.
+    """
+    texts = {"id": identity} | {f"input {name}": _canonical(text) for name, text in inputs.items()}
+    # The hash of a missing value is taken out again, so that an input which only other files have changes nothing.
+    terms = [f"hash({text}, {quoted(name)})" for name, text in texts.items()]
+    terms += [f"hash(NULL::VARCHAR, {quoted(name)})" for name in texts]
+    return reduce(lambda first, second: f"xor({first}, {second})", terms)
+
+
+def _canonical(text: str) -> str:
+    """Return the SQL of `_input_text`: Python is asked only where one value has several texts.
+
+    A CASE stops at the first condition that holds, and the first ones look at the first bytes of a text only.
+    """
+    return f"""CASE WHEN {text} >= '|' OR {text} < '-' THEN {text}
+        WHEN {text} < ':' THEN CASE WHEN strlen({text}) >= {_LONGEST_NUMBER} THEN {text}
+            WHEN {_is_fraction(text)} THEN canonical_text({text}) ELSE {text} END
+        WHEN NOT (starts_with({text}, '{{') OR starts_with({text}, '[')) THEN {text}
+        WHEN contains({text}, '{{') THEN canonical_text({text}) ELSE {text} END"""
 
 
 def result_names(files: Iterable[Path]) -> str:

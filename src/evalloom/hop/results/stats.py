@@ -1,16 +1,19 @@
 """Statistics of HOP results: completion, correctness, fields by type, agreement of scores (HOP-16, HOP-17).
 
-DuckDB counts the results in total and per group; Python computes rates and intervals from the counts.
+DuckDB counts the results in total and per group; Python computes rates and intervals from the counts. A rate is the
+mean of the cases' shares, and its interval is over cases: copies and repeats of a case are one cluster (WORK-4).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from math import fsum
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.statistics import wilson
+from evalloom.analysis.statistics import mean_interval
 from evalloom.core.errors import usage_error
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean
 from evalloom.hop.results.rows import OUTCOMES, quoted
@@ -71,25 +74,56 @@ class _Counter:
         outcomes = ", ".join(f"{_total_where(f'outcome = {quoted(name)}')}" for name in OUTCOMES)
         groups = self._add_up(f"""
             {_total_where("true")}, {_total_where("completed")}, {_total_where("completed AND correct IS NOT NULL")},
-            {_total_where("completed AND correct")}, sum(retry_count * n) / sum(n) FILTER (retry_count IS NOT NULL),
+            {_total_where("completed AND correct")}, {_total_where("completed AND correct IS NULL")},
+            sum(retry_count * n) / sum(n) FILTER (retry_count IS NOT NULL),
             {_total_where("retry_count > 0")}, {outcomes}""")
+        shares = self._shares()
         figures = {}
         for group, [row] in groups.items():
-            total, completed, judged, correct, mean_retries, retried, *by_outcome = row
+            total, completed, judged, correct, unscored, mean_retries, retried, *by_outcome = row
+            rates = shares.get(group, _Rates())
             figures[group] = {
                 "total": total,
+                "cases": rates.completed.cases,
                 "completed": completed,
-                "completion_rate": _rate(completed, total),
-                "completion_interval": _interval(completed, total),
+                "errors": total - completed,
+                "completion_rate": rates.completed.mean,
+                "completion_interval": rates.completed.interval,
                 "judged": judged,
                 "correct": correct,
-                "correctness": _rate(correct, judged),
-                "correctness_interval": _interval(correct, judged),
+                "correctness": rates.correct.mean,
+                "correctness_interval": rates.correct.interval,
+                "unscored": unscored,
+                "pass_rate": rates.passed.mean,
+                "pass_rate_interval": rates.passed.interval,
                 "outcomes": dict(zip(OUTCOMES, by_outcome, strict=True)),
                 "retries": {"mean": mean_retries, "rows_with_retries": retried},
                 "fields": {},
             }
         return figures
+
+    def _shares(self) -> dict[_Group, _Rates]:
+        """Return the shares of the cases of each group. A case under two profiles is two cases."""
+        named = ", ".join(f"coalesce({name}, {quoted(label)}) AS {name}" for name, label in GROUPS.items())
+        self._connection.execute(
+            f"""CREATE OR REPLACE TEMP TABLE cases AS SELECT * REPLACE ({named}) FROM (
+                SELECT {", ".join(GROUPS)}, case_key, {CASE_COUNTS} FROM {self._rows} GROUP BY ALL)""",
+            self._parameters,
+        )
+        rates: dict[_Group, _Rates] = {}
+        for name in dict.fromkeys(("profile", *self._by)):
+            keys = ", ".join(dict.fromkeys(("profile", name)))
+            sums = ", ".join(f"sum({column}) AS {column}" for column in CASE_COLUMNS)
+            rows = self._connection.execute(f"""SELECT {name}, {CASE_SHARES}, count(*) FROM (
+                SELECT {keys}, {sums} FROM cases GROUP BY {keys}, case_key) GROUP BY ALL ORDER BY ALL""").fetchall()
+            place = list(GROUPS).index(name)
+            for value, completed, correct, passed, cases in rows:
+                groups = [_TOTAL] if name == "profile" else []
+                if name in self._by:
+                    groups.append((*_TOTAL[:place], value, *_TOTAL[place + 1 :]))
+                for group in groups:
+                    rates.setdefault(group, _Rates()).add(completed, correct, passed, cases)
+        return rates
 
     def field(self, name: str) -> dict[_Group, Record]:
         """Return the figures of a field, for each group in which a completed result has a value of it."""
@@ -106,10 +140,10 @@ class _Counter:
         groups = self._add_up(f"""
             {_total_where("true")}, fsum(number * n), min(number), max(number), {_total_where("text = 'true'")},
             sum(CASE WHEN type = 'array' THEN n * json_array_length(text) END),
-            bool_and({_is_score("number")}), {types}""")
+            bool_and({_is_score("number")}), {"count(DISTINCT text)" if is_identifier(name) else "NULL"}, {types}""")
         texts = self._text_counts()
         figures: dict[_Group, Record] = {}
-        for group, [(count, total, low, high, true, items, _, *by_type)] in groups.items():
+        for group, [(count, total, low, high, true, items, _, distinct, *by_type)] in groups.items():
             if not count:
                 continue
             counts = {kind: of_type for kind, of_type in zip(_TYPES, by_type, strict=True) if of_type}
@@ -117,6 +151,8 @@ class _Counter:
             figures[group] = {"count": count, "type": kind}
             if kind == "mixed":
                 figures[group]["types"] = counts
+            elif is_identifier(name) and kind in ("number", "string"):
+                figures[group]["distinct"] = distinct
             elif kind == "number":
                 figures[group] |= {"mean": total / count, "min": low, "max": high}
             elif kind == "boolean":
@@ -125,7 +161,7 @@ class _Counter:
                 figures[group]["mean_length"] = items / count
             elif kind == "string" and texts:
                 figures[group]["distribution"] = {json.loads(text): n for text, n in sorted(texts[group])}
-        holds_scores = groups[_TOTAL][0][6]
+        holds_scores = groups[_TOTAL][0][6] and not is_identifier(name)
         if holds_scores and name in self._table.names.expected:
             for group, pairs in self._score_pairs(name).items():
                 by_pair = {(expected, actual): n for expected, actual, n in pairs}
@@ -140,14 +176,17 @@ class _Counter:
 
     def _score_pairs(self, name: str) -> dict[_Group, list[tuple[Any, ...]]]:
         """Return the counts of the pairs of expected and actual scores of a field; nothing if one is not a score."""
+        # Grouping texts and converting the few that differ takes half the time of converting all.
         self._count(
-            f"{_number(self._table.expected(name))} AS expected, {_number(self._table.field(name))} AS actual",
-            "completed AND expected IS NOT NULL AND actual IS NOT NULL",
+            f"{self._table.expected(name)} AS expected_text, {self._table.field(name)} AS actual_text",
+            "completed AND expected_text IS NOT NULL AND actual_text IS NOT NULL",
+            f"{_number('expected_text')} AS expected, {_number('actual_text')} AS actual",
         )
+        are_numbers = "expected IS NOT NULL AND actual IS NOT NULL"
         [(are_scores,)] = self._connection.execute(
-            f"SELECT bool_and({_is_score('expected')} AND {_is_score('actual')}) FROM counted"
+            f"SELECT bool_and({_is_score('expected')} AND {_is_score('actual')}) FROM counted WHERE {are_numbers}"
         ).fetchall()
-        return self._add_up("sum(n)", ["expected", "actual"]) if are_scores else {}
+        return self._add_up("sum(n)", ["expected", "actual"], are_numbers) if are_scores else {}
 
     def _count(self, columns: str, where: str = "true", derived: str = "") -> None:
         """Fill the table `counted` with the number `n` of results for each combination of group and columns.
@@ -175,6 +214,61 @@ class _Counter:
         for tag, difficulty, profile, *values in rows.fetchall():
             groups.setdefault((tag, difficulty, profile), []).append(tuple(values))
         return groups
+
+
+def is_identifier(name: str) -> bool:
+    """Return whether a field holds identifiers by its name: `id`, `ticket_id`, `orderId`, `编号`."""
+    return _IDENTIFIER.search(name) is not None
+
+
+_IDENTIFIER = lazy_pattern(
+    r"(?:^|[_\-. ])(?i:id|ids|uuid|guid)$|[a-z0-9](?:Id|ID|Ids|IDs|Uuid|UUID)$|(?:编号|序号|单号|工号|标识)$"
+)
+
+CASE_COLUMNS = ("runs", "completed", "judged", "correct", "counted")
+CASE_COUNTS = """count(*) AS runs, count(*) FILTER (completed) AS completed,
+    count(*) FILTER (completed AND correct IS NOT NULL) AS judged, count(*) FILTER (completed AND correct) AS correct,
+    count(*) FILTER (correct IS NOT NULL OR NOT completed) AS counted"""
+"""The counts of one case; `counted` leaves out completed results of which nothing is expected."""
+CASE_SHARES = (
+    "completed / runs AS completed, correct / nullif(judged, 0) AS correct, correct / nullif(counted, 0) AS passed"
+)
+"""What of its runs completed, what of those is correct, and what of all passed; NULL if there is none."""
+
+
+class _Shares:
+    """The shares of some cases: their number, sum and sum of squares."""
+
+    def __init__(self) -> None:
+        self.cases = 0
+        self._terms: list[float] = []
+        self._squares: list[float] = []
+
+    def add(self, share: float | None, cases: int) -> None:
+        if share is not None:
+            self.cases += cases
+            self._terms.append(share * cases)
+            self._squares.append(share * share * cases)
+
+    @property
+    def mean(self) -> float | None:
+        return fsum(self._terms) / self.cases if self.cases else None
+
+    @property
+    def interval(self) -> list[float] | None:
+        return list(mean_interval(fsum(self._terms), fsum(self._squares), self.cases)) if self.cases else None
+
+
+class _Rates:
+    """The shares of cases that completed, are correct where they completed, and passed."""
+
+    def __init__(self) -> None:
+        self.completed, self.correct, self.passed = _Shares(), _Shares(), _Shares()
+
+    def add(self, completed: float | None, correct: float | None, passed: float | None, cases: int) -> None:
+        self.completed.add(completed, cases)
+        self.correct.add(correct, cases)
+        self.passed.add(passed, cases)
 
 
 def _total_where(condition: str) -> str:
@@ -235,7 +329,3 @@ def _band(value: float, bands: Bands) -> str | None:
 
 def _rate(part: int, total: int) -> float | None:
     return part / total if total else None
-
-
-def _interval(part: int, total: int) -> list[float] | None:
-    return list(wilson(part, total)) if total else None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
-from evalloom.hop.results.compare import compare
+from evalloom.hop.results.compare import compare, correct_for_number
 from evalloom.hop.results.copy import Copy
 from evalloom.hop.results.index import OBSERVER, CopyIndex
 from evalloom.hop.results.perf import NO_RUNS, perf_summary
@@ -115,10 +115,12 @@ class DataStore:
 
     def compare(self, profile_a: str, profile_b: str, offset: int = 0, limit: int = 1000) -> Record:
         """Compare the cases that ran under both profiles, with a confidence interval (HOP-20)."""
-        self._copy.make_writable()
-        return self._query(
-            lambda connection, table: compare(connection, self._copy, table, (profile_a, profile_b), (offset, limit))
-        )
+        profiles = (profile_a, profile_b)
+        return self._query(lambda connection, table: compare(connection, self.folder, table, profiles, (offset, limit)))
+
+    def compare_all(self, base: str, others: Sequence[str]) -> list[Record]:
+        """Compare each of several profiles with one, and correct for their number (WORK-7)."""
+        return correct_for_number([self.compare(base, other) for other in others])
 
     def get_agreement(self, field: str, bands: Bands = DEFAULT_BANDS, profile: str | None = None) -> Record:
         """Compare expected with actual scores: confusion matrix by bands and agreement rates (HOP-17)."""

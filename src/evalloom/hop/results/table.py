@@ -15,7 +15,7 @@ from evalloom.hop.results.index import CopyIndex
 from evalloom.hop.results.rows import OUTCOMES, RESULT, FieldNames, expected_of, path_pattern, quoted
 
 NO_PROFILE, NO_TAG, NO_DIFFICULTY = "no profile", "no tag", "no difficulty"
-_OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "correct")
+_OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "correct", "case_key")
 
 
 class Position(NamedTuple):
