@@ -1,12 +1,19 @@
-"""Code that tries to get out of the sandbox, and fails to."""
+"""Code that tries to get out of the sandbox, and fails to: in this process, and through the command itself.
+
+The command runs under uvloop, which starts processes in another way than asyncio, with what its shell left open.
+"""
 
 import asyncio
+import fcntl
+import json
 import os
 import platform
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,17 +28,87 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.req("PIPE-12")
 
 SHORT = Limits(cpu_s=2, wall_s=10, memory_bytes=256 * 2**20, output_bytes=2**20, file_bytes=2**20)
+Attempt = Callable[..., Done]
 
 
-def attempt(body: str, tmp_path: Path, limits: Limits = SHORT) -> Done:
-    """Runs a body that is told of a file outside and of this process; one that comes through gives something back."""
-    (tmp_path / "kept.txt").write_text("secret")
+def text_of(body: str) -> str:
+    """The code of a body that is told of a file outside and of our process; one that comes through returns something."""
     lines = "\n".join(f"    {line}" for line in body.splitlines())
-    text = f"import os, sys\ndef attempt(kept, parent):\n{lines}\n"
-    call = Call({"kept": str(tmp_path / "kept.txt"), "parent": os.getpid()})
-    done = asyncio.run(run_code(Code(text), [call], limits))[0]
-    assert (tmp_path / "kept.txt").read_text() == "secret"
+    return f"import os, sys\ndef attempt(kept, parent=os.getppid()):\n{lines}\n"
+
+
+def attempt_here(body: str, folder: Path, limits: Limits = SHORT) -> Done:
+    """Runs a body from this process, under asyncio."""
+    kept = folder / "kept.txt"
+    kept.write_text("secret")
+    with kept.open("r+") as stream:
+        os.set_inheritable(stream.fileno(), True)
+        done = asyncio.run(run_code(Code(text_of(body)), [Call({"kept": str(kept)})], limits))[0]
+    assert kept.read_text() == "secret"
     return done
+
+
+PIPELINE = """\
+id: attempts
+inputs: [kept]
+steps:
+  - {id: attempt, type: code_node, code: "def attempt(kept): return None", input_mapping: {kept: kept}}
+"""
+# What a shell may pass on: open files, ignored signals, a umask, and an environment with a key.
+SHELL = 'trap "" PROF XCPU; umask 0; exec 9<>kept.txt; exec "$@"'
+
+
+class ByCommand:
+    """The results of all bodies, each a case of one dataset, run by one `evalloom run --allow-code`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "scratch").mkdir()
+        (folder / "kept.txt").write_text("secret")
+        (folder / "pipe.yaml").write_text(PIPELINE)
+        cases = [self._case(body, limits) for body, limits in bodies()]
+        (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+        flags = ["run", "cases.jsonl", "--target", "pipeline:pipe.yaml", "--allow-code", "--no-checks", "-o", "o.jsonl"]
+        with (folder / "kept.txt").open("r+") as stream:
+            subprocess.run(
+                ["sh", "-c", SHELL, "sh", sys.executable, "-m", "evalloom", *flags],
+                cwd=folder,
+                env={**os.environ, "TMPDIR": str(folder / "scratch"), "OPENAI_API_KEY": "sk-secret"},
+                pass_fds=[fcntl.fcntl(stream, fcntl.F_DUPFD, 500)],
+                stdout=subprocess.DEVNULL,
+                timeout=120,
+            )
+        runs = [json.loads(line) for line in (folder / "o.jsonl").read_text().splitlines()]
+        self._runs = {run["case_id"]: run for run in runs}
+
+    def _case(self, body: str, limits: Limits) -> dict[str, object]:
+        options = {"code": text_of(body), "timeout": min(limits.cpu_s * 5, limits.wall_s)}
+        return {"id": body, "inputs": {"kept": str(self.folder / "kept.txt")}, "step_inputs": {"attempt": options}}
+
+    def __call__(self, body: str) -> Done:
+        """The result of a body. Raises CallError as `run_code` does."""
+        run = self._runs[body]
+        message, _, code = (run["error"] or "").removesuffix("]").rpartition(" [")
+        message = message.partition("step 'attempt': ")[2]
+        if code not in ("", "code_failed"):
+            raise CallError(code, message)
+        return Done(None if code else run["output"]["attempt"], message)
+
+
+@pytest.fixture(scope="module")
+def by_command(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ByCommand]:
+    ran = ByCommand(tmp_path_factory.mktemp("command"))
+    assert (ran.folder / "kept.txt").read_text() == "secret" and not (ran.folder / "kept.txt.new").exists()
+    assert [*(ran.folder / "scratch").iterdir()] == []
+    yield ran
+
+
+@pytest.fixture(params=["here", "command"])
+def attempt(request: pytest.FixtureRequest, tmp_path: Path) -> Attempt:
+    if request.param == "here":
+        return lambda body: attempt_here(body, tmp_path)
+    ran: ByCommand = request.getfixturevalue("by_command")
+    return ran
 
 
 REFUSED = {
@@ -87,68 +164,94 @@ REFUSED = {
     "ignore signals": "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)",
     "stop the clock": "import signal\nsignal.setitimer(signal.ITIMER_PROF, 0)",
     "use memory without a file": "os.memfd_create('x')",
+    "read it by the name of a descriptor": "return open(f'/proc/self/fd/{os.open(kept, os.O_PATH)}').read()",
+    "see where we work": "return os.readlink(f'/proc/{parent}/cwd')",
+    "see what we have open": "return os.readlink(f'/proc/{parent}/fd/9')",
+    "open our terminal": "os.open('/dev/tty', os.O_RDWR)",
+    "see its session": "return os.getsid(0)",
+    "block signals": "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF])",
 }
+THREAD = "import threading\nthreading.Thread(target=print).start()"
+OUR_SOCKET = f"\0evalloom-test-{os.getpid()}"
+CONNECT = f"import socket\nsocket.socket(socket.AF_UNIX).connect({OUR_SOCKET!r})"
+OPEN_FILES = """
+files = {}
+for fd in range(4096):
+    try: files[fd] = os.fstat(fd).st_ino
+    except OSError: pass
+return [dict(os.environ), [*files], os.stat(kept).st_ino in files.values(), sys.argv]
+"""
 
 
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED.keys())
-def test_refused(body: str, tmp_path: Path) -> None:
-    done = attempt(body, tmp_path)
+def test_refused(body: str, attempt: Attempt) -> None:
+    done = attempt(body)
     assert done.value is None
     assert any(said in done.error for said in ("[Errno 1]", "[Errno 13]", "Operation not permitted", "not allowed"))
 
 
-def test_threads_do_not_start(tmp_path: Path) -> None:
-    assert (
-        "can't start new thread" in attempt("import threading\nthreading.Thread(target=print).start()", tmp_path).error
-    )
+def test_threads_do_not_start(attempt: Attempt) -> None:
+    assert "can't start new thread" in attempt(THREAD).error
 
 
-def test_abstract_sockets_cannot_be_reached(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def our_socket() -> Iterator[None]:
     with socket.socket(socket.AF_UNIX) as ours:
-        ours.bind(f"\0evalloom-test-{os.getpid()}")
+        ours.bind(OUR_SOCKET)
         ours.listen()
-        body = f"import socket\nsocket.socket(socket.AF_UNIX).connect('\\0evalloom-test-{os.getpid()}')"
-        assert "Errno 1]" in attempt(body, tmp_path).error
+        yield
+
+
+def test_abstract_sockets_cannot_be_reached(attempt: Attempt) -> None:
+    assert "Errno 1]" in attempt(CONNECT).error
 
 
 SYSTEM_CALLS = {
     "x86_64": "13 22 38 41 42 49 53 56 57 58 59 62 76 83 85 86 88 90 92 101 126 133 155 157 160 161 165 200 234 250 258"
-    " 259 260 265 266 268 272 280 281 298 299 304 308 310 311 317 319 321 322 323 424 425 426 434 435 437 438 440 452",
+    " 259 260 265 266 268 272 280 281 298 299 304 308 310 311 317 319 321 322 323 424 425 426 434 435 437 438 440 452"
+    " 29 30 64 68 95 112 203 240 248 249 427 441 444 446 447 448",
     "aarch64": "33 34 36 37 40 45 53 54 88 91 97 117 129 130 131 134 164 167 198 199 200 203 220 221 261 265 268 270 271"
-    " 277 279 280 281 424 425 426 434 435 437 438 440 452",
+    " 277 279 280 281 424 425 426 434 435 437 438 440 452 122 157 166 180 186 190 194 196 217 218 219 427 441 444 446 447 448",
 }
 
 
-def test_system_calls_are_refused_when_made_directly(tmp_path: Path) -> None:
-    numbers = [int(number) for number in SYSTEM_CALLS[platform.machine()].split()]
-    # And in the manner of x32, whose numbers have a high bit set: open, fork, socket.
-    numbers += [0x40000000 + number for number in (2, 57, 41)]
-    body = f"""
+# And in the manner of x32, whose numbers have a high bit set: open, fork, socket.
+NUMBERS = [*map(int, SYSTEM_CALLS[platform.machine()].split()), *(0x40000000 + number for number in (2, 57, 41))]
+CALLS = f"""
 import ctypes
 libc = ctypes.CDLL(None, use_errno=True)
 came_through = []
-for number in {numbers}:
+for number in {NUMBERS}:
     done = libc.syscall(number, -1, 8, 8, 0, 0, 0)
     if done != -1 or ctypes.get_errno() != 1:
         came_through.append([number, done, ctypes.get_errno()])
 return came_through
 """
-    assert attempt(body, tmp_path) == Done([])
 
 
-def test_nothing_of_ours_is_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_calls_are_refused_when_made_directly(attempt: Attempt) -> None:
+    assert attempt(CALLS) == Done([])
+
+
+def test_nothing_of_ours_is_inherited(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    with (tmp_path / "kept.txt").open("w") as stream:
-        os.set_inheritable(stream.fileno(), True)
-        body = (
-            "files = []\nfor fd in range(64):\n    try: files.append(os.fstat(fd).st_ino)\n    except OSError: pass\n"
-        )
-        seen = attempt(body + "return [dict(os.environ), files, os.stat(kept).st_ino, sys.argv]", tmp_path).value
-    assert "sk-secret" not in str(seen) and {name for name in seen[0] if "THREADS" not in name} <= {
-        "LD_LIBRARY_PATH",
-        "LC_CTYPE",
-    }
-    assert seen[2] not in seen[1] and len(seen[3]) == 1
+    environment, descriptors, has_our_file, arguments = attempt(OPEN_FILES).value
+    own = {"LD_LIBRARY_PATH", "LC_CTYPE"}
+    assert {name for name in environment if "THREADS" not in name} <= own and "sk-secret" not in str(environment)
+    # Nothing to read, nowhere to print, and the answers.
+    assert descriptors == [0, 1, 2, 3] and not has_our_file and len(arguments) == 1
+
+
+def test_signals_that_we_ignore_or_block_still_end_it(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPROF, signal.SIGXCPU])
+    try:
+        with pytest.raises(CallError) as failed:
+            attempt_here("while True: pass", tmp_path, Limits(cpu_s=0.2))
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        signal.signal(signal.SIGPROF, before)
+    assert failed.value.code == "code_timeout" and "0.2 s of CPU time" in failed.value.message
 
 
 ENDLESS = """
@@ -156,18 +259,31 @@ import asyncio
 from evalloom.core.sandbox import Call, Code, run_code
 asyncio.run(run_code(Code("def f():\\n    while True: pass"), [Call()]))
 """
+RUN = ["-m", "evalloom", "run", "cases.jsonl", "--target", "pipeline:pipe.yaml", "--allow-code", "--no-checks"]
 
 
-def test_the_process_ends_with_ours(tmp_path: Path, running: "Running") -> None:
-    ours = subprocess.Popen([sys.executable, "-c", ENDLESS], env={"TMPDIR": str(tmp_path)})
+@pytest.mark.parametrize("arguments", [["-c", ENDLESS], RUN], ids=["here", "command"])
+def test_the_process_ends_with_ours(tmp_path: Path, running: "Running", arguments: list[str]) -> None:
+    (tmp_path / "pipe.yaml").write_text(PIPELINE.replace("return None", "exec('while True: pass')"))
+    (tmp_path / "cases.jsonl").write_text('{"id": "a", "inputs": {"kept": ""}}\n')
+    ours = subprocess.Popen([sys.executable, *arguments], cwd=tmp_path, env={"TMPDIR": str(tmp_path)})
     try:
-        while not (inside := running(ours.pid)):
+        # The command first tries the sandbox, with a process that ends by itself.
+        while len(inside := {one for one in running(ours.pid) if _cpu_time(one) > 0.5}) < 1:
             time.sleep(0.01)
     finally:
         ours.kill()
         ours.wait()
     while inside & running():
         time.sleep(0.01)
+
+
+def _cpu_time(process: int) -> float:
+    try:
+        ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11]
+    except OSError:
+        return 0.0
+    return int(ticks) / os.sysconf("SC_CLK_TCK")
 
 
 FATAL = {
@@ -177,7 +293,7 @@ FATAL = {
     "a growing list": ("a = []\nwhile True: a.append('x' * 10**6)", SHORT, "code_memory", "256 MiB"),
     "many small things": ("a = []\nwhile True: a.append({})", Limits(memory_bytes=64 * 2**20), "code_memory", "64 MiB"),
     "a big text": ("return len('a' * 10**11)", SHORT, "code_memory", "256 MiB"),
-    "a big result": ("return 'a' * 2**21", SHORT, "code_output", "more than 1 MiB"),
+    "a big result": ("return 'a' * 2**23", SHORT, "code_output", "more than 1 MiB"),
     "endless rubbish": ("while True:\n    for fd in range(9):\n        try: os.write(fd, b'x' * 4096)\n        except OSError: pass", SHORT, "code_output", "1 MiB"),
     "a silent end": ("os._exit(0)", SHORT, "code_crashed", "exit code 0"),
     "an end": ("os._exit(3)", SHORT, "code_crashed", "exit code 3"),
@@ -192,7 +308,7 @@ FATAL = {
     "a forged line and a loop": ("os.write(3, b'{\"value\": 1}\\n')\nwhile True: pass", Limits(cpu_s=0.2), "code_timeout", "CPU time"),
     "a forged line and a sleep": ("import time\nos.write(3, b'{\"value\": 1}\\n')\ntime.sleep(600)", Limits(wall_s=0.4), "code_timeout", "0.4 s"),
     "a forged line and a crash": ("os.write(3, b'{\"value\": 1}\\n'); os._exit(3)", SHORT, "code_crashed", "exit code 3"),
-    "large files": ("import time\nfor name in 'abcdef': open(name, 'wb').write(b'x' * 2**20)\ntime.sleep(600)", Limits(scratch_bytes=5 * 2**20), "code_files", "more than 5 MiB"),
+    "large files": ("import time\nfor name in range(70): open(str(name), 'wb').write(b'x' * 2**20)\ntime.sleep(600)", SHORT, "code_files", "more than 64 MiB"),
     "many files": ("import time\nfor name in range(1001): open(str(name), 'w').close()\ntime.sleep(600)", SHORT, "code_files", "1,000 files"),
     "another greeting": ("os.write(3, b'{\"ready\": true}\\n'); os._exit(0)", SHORT, "code_crashed", "JSON"),
 }  # fmt: skip
@@ -202,14 +318,22 @@ FATAL = {
 def test_fatal(name: str, tmp_path: Path) -> None:
     body, limits, code, said = FATAL[name]
     with pytest.raises(CallError) as failed:
-        attempt(body, tmp_path, limits)
+        attempt_here(body, tmp_path, limits)
     assert failed.value.code == code and said in failed.value.message
+
+
+@pytest.mark.parametrize("name", FATAL)
+def test_fatal_through_the_command(name: str, by_command: ByCommand) -> None:
+    body, _, code, _ = FATAL[name]
+    with pytest.raises(CallError) as failed:
+        by_command(body)
+    assert failed.value.code == code
 
 
 def test_deep_nesting_without_memory_ends_the_call_and_not_evalloom(tmp_path: Path) -> None:
     """Python 3.11 and 3.12 raise MemoryError; 3.13 runs out of stack while it frees the nested lists."""
     with pytest.raises(CallError) as failed:
-        attempt("a = []\nwhile True: a = [a, {}]", tmp_path, Limits(memory_bytes=64 * 2**20))
+        attempt_here("a = []\nwhile True: a = [a, {}]", tmp_path, Limits(memory_bytes=64 * 2**20))
     assert failed.value.code in ("code_memory", "code_crashed")
 
 
@@ -217,7 +341,7 @@ HARMLESS = {
     "sys.exit(3)": "SystemExit: 3 (line 3)",
     "raise KeyboardInterrupt": "KeyboardInterrupt (line 3)",
     "def f(): f()\nf()": "RecursionError: maximum recursion depth exceeded",
-    "open('big', 'wb').write(b'x' * 2**21)": "OSError: [Errno 27]",
+    "open('big', 'wb').write(b'x' * 2**25)": "OSError: [Errno 27]",
     "kept = [open(f'f{number}', 'w') for number in range(99)]": "OSError: [Errno 24]",
     "raise type('Odd\\n\\x1b[31m', (Exception,), {'__str__': lambda self: 1 / 0})()": "an exception whose text cannot be shown",
     "raise ValueError('a\\n\\x1b[31mb' + 'c' * 10**6)": "ValueError: a  [31mbccc",
@@ -227,8 +351,8 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize(("body", "said"), HARMLESS.items())
-def test_harmless(body: str, said: str, tmp_path: Path) -> None:
-    assert said in attempt(body, tmp_path).error
+def test_harmless(body: str, said: str, attempt: Attempt) -> None:
+    assert said in attempt(body).error
 
 
 NO_JSON = {
@@ -248,6 +372,15 @@ NO_JSON = {
 
 
 @pytest.mark.parametrize(("result", "said"), NO_JSON.items())
-def test_results_that_are_no_json(result: str, said: str, tmp_path: Path) -> None:
-    done = attempt(f"return {result}", tmp_path)
+def test_results_that_are_no_json(result: str, said: str, attempt: Attempt) -> None:
+    done = attempt(f"return {result}")
     assert said in done.error and done.value is None
+
+
+def bodies() -> Iterator[tuple[str, Limits]]:
+    """All bodies above, with the limits they need."""
+    alone = [THREAD, CONNECT, CALLS, OPEN_FILES]
+    for body in [*REFUSED.values(), *HARMLESS, *(f"return {result}" for result in NO_JSON), *alone]:
+        yield body, SHORT
+    for body, limits, *_ in FATAL.values():
+        yield body, limits

@@ -38,6 +38,8 @@ _DEPTH = 200
 _STEPS = 8
 _NO_MEMORY = 77
 _FILE = "<code>"
+_ANSWERS = 3
+"""The descriptor that gets the answers."""
 
 
 class NotIsolated(Exception):
@@ -76,7 +78,7 @@ class _Answers:
     """Writes answers to a copy of stdout, so that printed text does not mix with them."""
 
     def __init__(self) -> None:
-        self._out = os.dup(1)
+        self._out = os.dup2(1, _ANSWERS, inheritable=False)
         nowhere = os.open(os.devnull, os.O_RDWR)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -94,6 +96,7 @@ class _Answers:
 
 # -- isolation -------------------------------------------------------------------------------------------
 
+_CLOSE_RANGE, _LAST_DESCRIPTOR = 436, 2**32 - 1
 _NO_NEW_PRIVILEGES, _SECCOMP, _PARENT_DEATH, _DUMPABLE = 38, 22, 1, 4
 _SECCOMP_FILTER = 2
 _CAPABILITIES = 0x20080522
@@ -112,6 +115,11 @@ _SCOPES_SINCE, _SCOPES = 6, 3
 
 def _isolate(isolation: dict[str, Any]) -> None:
     """Drop all privileges that the code must not have, and verify it."""
+    # Whoever started us decides what a process inherits: uvloop leaves descriptors open, a shell may ignore signals.
+    _require(_system_call(_CLOSE_RANGE, _ANSWERS + 1, _LAST_DESCRIPTOR, 0), "close_range")
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in (signal.SIGPROF, signal.SIGXCPU):
+        signal.signal(number, signal.SIG_DFL)
     _set_limits(isolation["limits"])
     _prctl(_DUMPABLE, 0)
     _prctl(_NO_NEW_PRIVILEGES, 1)
