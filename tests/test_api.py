@@ -10,6 +10,8 @@ import pytest
 
 import evalloom
 from evalloom.batchlog import pairs
+from evalloom.core.errors import EvalloomError
+from evalloom.core.sandbox import why_unavailable
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "up", "text": "hi", "expected_output": "HI"},
@@ -91,3 +93,18 @@ def test_outputs_are_written_and_checks_may_be_named() -> None:
     Path("mine.py").write_text("def short(text):\n    return len(text) < 9\n", encoding="utf-8")
     results = evalloom.evaluate(RECORDS[:1], loud, checks=[{"python": "mine:short"}], output=["r.csv"])
     assert results.passed and Path("r.csv").read_text(encoding="utf-8-sig").count("\n") == 2
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
+@pytest.mark.req("PIPE-12")
+def test_code_of_a_pipeline_runs_only_when_it_is_allowed() -> None:
+    Path("p.yaml").write_text("id: p\ninputs: [n]\nsteps: [{id: add, code: 'def run(n): return n + 1'}]\n")
+    cases = [{"id": "a", "inputs": {"n": 1}, "expected_output": 2}]
+    with pytest.raises(EvalloomError, match=r"has code.*allow_code=True.*\[code_not_allowed\]"):
+        evalloom.evaluate(cases, "pipeline:p.yaml")
+    with pytest.raises(EvalloomError, match=r"allow_code: expected True or False, got 'false' \[bad_option\]"):
+        evalloom.evaluate(cases, "pipeline:p.yaml", allow_code="false")
+    assert not Path(".evalloom").exists()
+    assert evalloom.evaluate(cases, "pipeline:p.yaml", allow_code=True).passed
+    Path("own.yaml").write_text("run: {allow_code: true}\n")
+    assert evalloom.evaluate(cases, "pipeline:p.yaml", config="own.yaml").passed

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from evalloom.core.sandbox import why_unavailable
+
 pytest_plugins = ["pytester"]
 
 SETTINGS = """\
@@ -95,3 +97,26 @@ def test_items_fail_if_nothing_is_expected_of_any_case_unless_it_is_meant(suite:
     result.stdout.fnmatch_lines(["nothing is expected of any case*[[]nothing_expected[]]"])
     (suite.path / "evalloom.yaml").write_text(SETTINGS + "run: {no_checks: true}\n", encoding="utf-8")
     suite.runpytest_subprocess("--evalloom").assert_outcomes(skipped=1)
+
+
+PIPELINE = """\
+id: coded
+inputs: [name]
+steps: [{id: greet, code: "def run(name): return f'Hello {name}'", input_mapping: {name: name}}]
+"""
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox here: {why_unavailable()}")
+@pytest.mark.req("PIPE-12")
+def test_code_of_a_pipeline_runs_only_when_it_is_allowed(suite: pytest.Pytester) -> None:
+    settings = "target: pipeline:p.yaml\ndatasets: [c.jsonl]\n"
+    case = '{"id": "ann", "inputs": {"name": "Ann"}, "expected_output": "Hello Ann"}\n'
+    for name, text in (("evalloom.yaml", settings), ("p.yaml", PIPELINE), ("c.jsonl", case)):
+        (suite.path / name).write_text(text, encoding="utf-8")
+    refused = suite.runpytest_subprocess("--evalloom")
+    refused.assert_outcomes(errors=1)
+    refused.stdout.fnmatch_lines(["*step 'greet': has code*--evalloom-allow-code*code_not_allowed*"])
+    assert not (suite.path / ".evalloom").exists()
+    suite.runpytest_subprocess("--evalloom", "--evalloom-allow-code").assert_outcomes(passed=1)
+    (suite.path / "evalloom.yaml").write_text(settings + "run: {allow_code: true}\n", encoding="utf-8")
+    suite.runpytest_subprocess("--evalloom").assert_outcomes(passed=1)

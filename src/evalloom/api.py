@@ -62,7 +62,7 @@ def evaluate(
     """Run cases against a target, score them and write a batch, as `evalloom run` does.
 
     `target` is a function, or a value of `--target`. `checks` are added to those of the dataset. `options` are
-    those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, output, max_cost, timeout_s …
+    those of `run:` in evalloom.yaml: concurrency, repeat, limit, tags, filter, cache, allow_code, output, max_cost …
     """
     loaded = catalog.load_for_python()
     unknown = options.keys() - set(RunSettings.__struct_fields__)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from evalloom.core.model import Run, Scored
+    from evalloom.core.model import Record, Run, Scored
     from evalloom.engine.plan import Plan
     from evalloom.engine.run import Job
 
@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("evalloom")
     group.addoption("--evalloom", action="store_true", help=f"collect the cases of {FILE_NAME} files as tests")
     group.addoption("--evalloom-profile", action="append", default=[], help="run under this profile; may be repeated")
+    group.addoption("--evalloom-allow-code", action="store_true", help="run code from data files, in a sandbox")
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -78,12 +79,13 @@ class SuiteFile(pytest.File):
         from evalloom.engine.evaluate import InvalidData, refuse_invalid
         from evalloom.engine.prepare import RunRequest, prepare
 
-        profiles = self.config.getoption("--evalloom-profile")
+        options: Record = {}
+        if profiles := self.config.getoption("--evalloom-profile"):
+            options["profiles"] = profiles
+        if self.config.getoption("--evalloom-allow-code"):
+            options["allow_code"] = True
         try:
-            plan = prepare(
-                RunRequest(config=str(self.path), options={"profiles": profiles} if profiles else {}),
-                catalog.load_for_python(),
-            )
+            plan = prepare(RunRequest(config=str(self.path), options=options), catalog.load_for_python())
             refuse_invalid(plan)
         except InvalidData as error:
             findings = [str(finding) for checked in error.report.checked for finding in checked.findings]

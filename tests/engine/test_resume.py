@@ -256,7 +256,8 @@ def test_code_that_was_not_allowed_is_run_when_it_is() -> None:
     Path("coded.jsonl").write_text("\n".join(map(json.dumps, cases)), encoding="utf-8")
 
     def coded(resume: Resume, allow_code: bool) -> Results:
-        asked = RunRequest(("coded.jsonl",), target="pipeline:p.yaml", allow_code=allow_code, options={"limit": 2})
+        options = {"limit": 2, "allow_code": allow_code}
+        asked = RunRequest(("coded.jsonl",), target="pipeline:p.yaml", options=options)
         return evaluate(prepare(asked, catalog.load()), resume=resume, warn=lambda message: None)
 
     first = coded(Resume(), False)

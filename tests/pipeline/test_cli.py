@@ -127,11 +127,46 @@ def test_code_runs_when_it_is_allowed(call: Call) -> None:
     assert (done.code, done.summary["passed"]) == (0, 1)
 
 
+CODED = """\
+id: coded
+inputs: [q]
+steps:
+  - {id: ask, prompt: "say {q}", output_key: a}
+  - {id: work, code_ref: "own:f", input_mapping: {a: a}}
+variants: {coded: {overrides: {work: {code: "def run(a): return a"}}}}
+"""
+
+
+@needs_sandbox
+@pytest.mark.req("PIPE-12")
+def test_only_the_settings_of_the_user_can_allow_code(in_process: Call) -> None:
+    Path("theirs").mkdir()
+    Path("theirs/p.yaml").write_text(CODED)
+    Path("theirs/own.py").write_text("def f(a): return a")
+    Path("theirs/evalloom.yaml").write_text("run: {allow_code: true}\n")
+    case = {
+        "id": "a",
+        "inputs": {"q": "x"},
+        "expected_output": "say x",
+        "run": {"allow_code": True},
+        "allow_code": True,
+    }
+    Path("theirs/c.jsonl").write_text(json.dumps(case))
+    run = ("run", "theirs/c.jsonl", "--target", "pipeline:theirs/p.yaml", "--profile", "echo", "--variants", "coded")
+    refused = in_process(*run)
+    assert refused.code == 2 and "[code_not_allowed]" in refused.err and not Path(".evalloom/batches").exists()
+    for flag in ("--allow-code ", "--evalloom-allow-code", "allow_code=True", "'run: {allow_code: true}'"):
+        assert flag in refused.err
+    Path("evalloom.yaml").write_text("run: {allow_code: true}\n")
+    assert in_process(*run, "--json").summary["passed"] == 1
+
+
 @pytest.mark.req("PIPE-12")
 def test_without_a_sandbox_code_is_refused(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalloom.core.sandbox.why_unavailable", lambda: "this is no Linux")
     done = run(call, "customer_feedback", "--allow-code")
-    assert done.code == 3 and "--allow-code: code cannot be isolated here: this is no Linux [no_sandbox]" in done.err
+    said = "--allow-code, run.allow_code: code cannot be isolated here: this is no Linux [no_sandbox]"
+    assert done.code == 3 and said in done.err
 
 
 @pytest.mark.req("PIPE-4", "PIPE-8")

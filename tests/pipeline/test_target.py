@@ -25,10 +25,13 @@ needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=f"no sandbox 
 Answer = Callable[[str], str]
 
 
-def made(folder: Path, steps: str, code: str = "", more: str = "", allow_code: bool = False) -> BuiltTarget:
+def made(
+    folder: Path, steps: str, code: str = "", more: str = "", allow_code: bool = False, variants: tuple[str, ...] = ()
+) -> BuiltTarget:
     (folder / "own.py").write_text(code)
     (folder / "p.yaml").write_text(f"id: p\nsteps:\n{steps}\n{more}")
-    return build({"pipeline": "p.yaml"}, folder, TargetOptions(allow_code=allow_code, kinds=SYSTEM.parts().targets))
+    options = TargetOptions(allow_code=allow_code, kinds=SYSTEM.parts().targets, variants=variants)
+    return build({"pipeline": "p.yaml"}, folder, options)
 
 
 def run(
@@ -681,7 +684,12 @@ def test_a_pipeline_of_which_no_case_could_succeed_without_its_code_is_refused(t
         ) as refused:
             made(tmp_path, steps)
         assert refused.value.exit_code == 2
-    assert made(tmp_path, node, more="variants: {plain: {overrides: {work: {code_ref: 'own:f'}}}}", code="def f(): 1")
+    plain = "variants: {plain: {overrides: {work: {code_ref: 'own:f'}}}}"
+    with pytest.raises(EvalloomError, match="code_not_allowed"):
+        made(tmp_path, node, more=plain, code="def f(): 1")
+    assert made(tmp_path, node, more=plain, code="def f(): 1", variants=("plain",))
+    with pytest.raises(EvalloomError, match="code_not_allowed"):
+        made(tmp_path, node, more=plain, code="def f(): 1", variants=("plain", ""))
 
 
 @needs_sandbox

@@ -64,7 +64,6 @@ def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest
         flags["config"],
         flags["target"],
         flags["judge"],
-        flags["allow_code"],
         flags["record"],
         flags["replay"],
         settings_of(flags),

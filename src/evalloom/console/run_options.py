@@ -129,7 +129,7 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
             values[name] = [part for text in flags[name] for part in parted(text)]
     if flags["no_cache"]:
         values["cache"] = False
-    for name in ("skip_invalid", "allow_unscored", "no_checks"):
+    for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
         if flags.get(name):
             values[name] = True
     if flags["output"]:

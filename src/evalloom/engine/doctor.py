@@ -20,6 +20,7 @@ from evalloom.batchlog import FOLDER
 from evalloom.core.errors import CallError, EvalloomError
 from evalloom.core.http import Client
 from evalloom.engine.loop import run_loop
+from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.system import Catalog
 from evalloom.llms import OFFLINE
 from evalloom.settings import FILE_NAME, LlmSettings, Settings, key_of, keys, llm_of
@@ -110,8 +111,14 @@ def _key(llm: LlmSettings) -> Diagnosis:
 
 
 def _target(settings: Settings, catalog: Catalog) -> Diagnosis:
+    run = settings.run
+    options = TargetOptions(
+        allow_code=run.allow_code, settings=settings, kinds=catalog.targets, variants=tuple(run.variants)
+    )
     try:
-        target = build(settings.target, settings.folder, TargetOptions(settings=settings, kinds=catalog.targets))
+        if run.allow_code:
+            refuse_without_sandbox()
+        target = build(settings.target, settings.folder, options)
     except EvalloomError as error:
         return Diagnosis("target", "error", str(error))
     return Diagnosis("target", "ok", target.name)

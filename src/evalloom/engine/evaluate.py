@@ -103,7 +103,7 @@ def _unscored_warnings(plan: Plan) -> Iterator[str]:
         "judge": bool(plan.judge),
         "embeddings": embeddings,
         "judge_or_embeddings": bool(plan.judge) or embeddings,
-        "code": plan.allow_code,
+        "code": plan.options.allow_code,
     }
     for checked in plan.survey.report.checked if plan.survey.report else ():
         for finding in checked.findings:
@@ -152,7 +152,9 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             are = f"and {len(missing) - 1:,} more are" if len(missing) > 1 else "is"
             message = f"depends_on: {missing[0]!r} {are} not selected in this run, so no case waits for it"
             warn(f"{message} [dependency_not_chosen]")
-        checkers = services(plan.settings, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
+        checkers = services(
+            plan.settings, llms, plan.judge, plan.options.allow_code, plan.functions, plan.catalog.matchers
+        )
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
             queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)

@@ -75,7 +75,6 @@ class Plan(Struct, frozen=True, dict=True):
     functions: Functions = {}
     """Python functions that those checks name."""
     judge: str = ""
-    allow_code: bool = False
     record: str = ""
     replay: str = ""
     only: frozenset[str] | None = None
@@ -200,7 +199,7 @@ class Plan(Struct, frozen=True, dict=True):
 
     def scoring(self) -> str:
         """Return a digest of how this plan scores."""
-        return scoring_digest(self.checks, self.judge, self.allow_code, *filter(None, [self.metadata.config]))
+        return scoring_digest(self.checks, self.judge, self.options.allow_code, *filter(None, [self.metadata.config]))
 
     def llm_names(self) -> list[str]:
         """Return the names of all llms of the profiles, each once."""

@@ -41,7 +41,6 @@ class RunRequest(Struct, frozen=True):
     config: str = ""
     target: str | Record | BuiltTarget = ""
     judge: str = ""
-    allow_code: bool = False
     record: str = ""
     replay: str = ""
     options: Record = {}
@@ -87,7 +86,6 @@ def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
         checks=checks,
         functions=catalog.matchers.functions_of(checks, settings.folder),
         judge=judge,
-        allow_code=request.allow_code,
         record=request.record,
         replay=request.replay,
         metadata=request.metadata,
@@ -138,6 +136,9 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
     if options.pass_if is not None and not 0 < options.pass_if <= 1:
         raise usage_error("bad_option", f"--pass-if: expected a share above 0, up to 1, got {options.pass_if:g}")
+    if not isinstance(options.allow_code, bool):
+        # Python code may pass anything, and "false" is true.
+        raise usage_error("bad_option", f"allow_code: expected True or False, got {options.allow_code!r}")
     if options.filter:
         compile_filter(options.filter)
     if settings.gates:
@@ -148,15 +149,16 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
 
 
 def _target(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
-    if request.allow_code:
+    if options.allow_code:
         refuse_without_sandbox()
     target_options = TargetOptions(
         options.timeout_s,
         environment(settings.folder),
         tuple(secrets_of(settings)),
-        request.allow_code,
+        options.allow_code,
         settings,
         catalog.targets,
+        tuple(options.variants),
     )
     if isinstance(request.target, BuiltTarget):
         return request.target
@@ -176,7 +178,9 @@ def refuse_without_sandbox() -> None:
     from evalloom.core import sandbox  # deferred: few commands run code
 
     if why := sandbox.why_unavailable():
-        raise EvalloomError("no_sandbox", f"--allow-code: code cannot be isolated here: {why}", exit_code=3)
+        raise EvalloomError(
+            "no_sandbox", f"--allow-code, run.allow_code: code cannot be isolated here: {why}", exit_code=3
+        )
 
 
 def _profiles(settings: Settings, options: RunSettings, target: BuiltTarget) -> tuple[Profile, ...]:

@@ -59,6 +59,8 @@ def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], Non
     judge = request.judge or settings.judge
     if judge:
         key_of(llm_of(settings, judge))
+    if settings.run.allow_code:
+        request = msgspec.structs.replace(request, allow_code=True)
     if request.allow_code:
         refuse_without_sandbox()
     return run_loop(_rescore(request, catalog, settings, judge, warn))

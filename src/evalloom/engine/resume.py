@@ -125,7 +125,7 @@ def _old_keys(plan: Plan) -> dict[tuple[int, str, int], str]:
 
 def _retried_error(plan: Plan) -> str:
     """Return the code of the error that --allow-code resolves, so that its runs are tried again."""
-    return _NOT_ALLOWED if plan.allow_code else ""
+    return _NOT_ALLOWED if plan.options.allow_code else ""
 
 
 def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:

@@ -24,6 +24,7 @@ from evalloom.pipeline.prompts import agents_folder
 from evalloom.pipeline.run import AssembledPipeline, PipelineRun, ReadyStep
 from evalloom.pipeline.steps import StepRunner, options_of, runner_of, takes_anything
 from evalloom.pipeline.trace import entry_head
+from evalloom.settings import FILE_NAME
 from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
 from evalloom.targets.python import PythonTarget
 
@@ -38,7 +39,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     pipeline, flows = check.pipeline, check.flows
     assert pipeline is not None
     if not options.allow_code:
-        _refuse_code(pipeline, flows)
+        _refuse_code(pipeline, [flows[name] for name in options.variants or ("",) if name in flows])
     target = PipelineTarget(flows, check.functions, options.allow_code)
     limit = time_limit(spec, options)
     testsets = _testset_places(pipeline)
@@ -65,12 +66,12 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     )
 
 
-def _refuse_code(pipeline: Pipeline, flows: dict[str, Flow]) -> None:
-    """Raise an error if each variant has a required step with code, because then no case can succeed (PIPE-12)."""
-    holders = [next((wired.step.id for wired in flow.steps if _holds_code(wired.step)), "") for flow in flows.values()]
-    if all(holders):
-        where = f"{pipeline.path.as_posix()}: step {holders[0]!r}"
-        advice = "Pass --allow-code to run it in the sandbox"
+def _refuse_code(pipeline: Pipeline, flows: list[Flow]) -> None:
+    """Raise an error if one of the flows has a required step with code: no case could succeed in it (PIPE-12)."""
+    for step in (wired.step for flow in flows for wired in flow.steps if _holds_code(wired.step)):
+        where = f"{pipeline.path.as_posix()}: step {step.id!r}"
+        advice = "To run it in the sandbox, pass --allow-code (pytest: --evalloom-allow-code, Python: allow_code=True)"
+        advice += f", or set 'run: {{allow_code: true}}' in {FILE_NAME}"
         raise usage_error("code_not_allowed", f"{where}: has code, which is not trusted, so nothing was run. {advice}")
 
 

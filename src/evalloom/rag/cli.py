@@ -187,7 +187,6 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
         cases,
         flags["config"],
         judge=flags["judge"],
-        allow_code=flags["allow_code"],
         record=flags["record"],
         replay=flags["replay"],
         options=settings_of(flags),

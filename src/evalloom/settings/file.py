@@ -122,6 +122,7 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     skip_invalid: bool = False
     allow_unscored: Annotated[bool, Meta(description="Accept expectations that could not be scored.")] = False
     no_checks: Annotated[bool, Meta(description="Accept that nothing is expected of any case.")] = False
+    allow_code: Annotated[bool, Meta(description="Run code from data files, in a sandbox.")] = False
     timeout_s: Seconds | None = None
     max_cost: Amount | None = None
     max_tokens: PositiveInt | None = None

@@ -38,6 +38,8 @@ class TargetOptions(Struct, frozen=True):
     """The settings, if any, for kinds with their own section."""
     kinds: tuple[Kind, ...] = ()
     """The kinds of targets of systems."""
+    variants: tuple[str, ...] = ()
+    """The variants that will run; none for the target as it is."""
 
     @property
     def environment(self) -> Mapping[str, str]:

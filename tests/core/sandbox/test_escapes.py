@@ -69,12 +69,12 @@ class ByCommand:
         cases = [self._case(body, limits) for body, limits in bodies()]
         (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
         flags = ["run", "cases.jsonl", "--target", "pipeline:pipe.yaml", "--allow-code", "--no-checks", "-o", "o.jsonl"]
-        with (folder / "kept.txt").open("r+") as stream:
+        with (folder / "kept.txt").open("r+") as kept, open(fcntl.fcntl(kept, fcntl.F_DUPFD, 500)) as high:
             subprocess.run(
                 ["sh", "-c", SHELL, "sh", sys.executable, "-m", "evalloom", *flags],
                 cwd=folder,
                 env={**os.environ, "TMPDIR": str(folder / "scratch"), "OPENAI_API_KEY": "sk-secret"},
-                pass_fds=[fcntl.fcntl(stream, fcntl.F_DUPFD, 500)],
+                pass_fds=[high.fileno()],
                 stdout=subprocess.DEVNULL,
                 timeout=120,
             )
