@@ -121,8 +121,14 @@ def test_stream_goes_through_every_row(service: ReplayService) -> None:
     ] == [*(200, 1)]
 
 
-NO_LIMITS: list[Any] = [0, -1, True, None, "5", 1.0, []]
-NO_OFFSETS: list[Any] = [-1, False, None, "0", 0.0, {}]
+def test_a_whole_number_may_be_written_with_a_point(service: ReplayService) -> None:
+    """So JSON Schema has it, and so does the OpenAPI document."""
+    dataset, project = begin(service)
+    assert [run["rowIndex"] for run in replay(service, dataset, project, limit=2.0, offset=1.0)] == [1, 2]
+
+
+NO_LIMITS: list[Any] = [0, -1, True, None, "5", 1.5, []]
+NO_OFFSETS: list[Any] = [-1, False, None, "0", 0.5, {}]
 NO_TEXTS: list[Any] = ["", "  ", None, 3, [], {}, True]
 
 

@@ -158,6 +158,9 @@ class _BodyReader:
     def integer(self, name: str, minimum: int) -> int:
         """Return an integer; a boolean is not accepted."""
         value = self.body.get(name)
+        # To JSON Schema, and so to the OpenAPI document, 2.0 is an integer too.
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
         if type(value) is int and value >= minimum:
             return value
         self.expect(name, f"a whole number from {minimum} up", value)

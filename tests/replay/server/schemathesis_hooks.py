@@ -36,9 +36,8 @@ def mended(name: str, value: Any) -> Any:
     if name == "state":
         return {**value, **{part: told_apart(value[part]) for part in ("nodes", "variables") if part in value}}
     if name == "limit":
-        return min(int(value), MOST_AT_ONCE)
-    # 1.0 is a whole number to JSON Schema, and none to us.
-    return int(value) if name == "offset" else value
+        return min(value, MOST_AT_ONCE)
+    return value
 
 
 def told_apart(items: list[Any]) -> list[Any]:

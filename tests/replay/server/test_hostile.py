@@ -36,7 +36,17 @@ def test_another_media_type_is_refused(service: Any, kind: str) -> None:
 def test_what_curl_says_of_a_body_is_json_and_what_a_form_says_is_not(service: Any) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     assert service.post("/api/datasets", b'{"name":"x","rows":[]}', **form).status == 201
-    for sign in ({"Origin": f"http://127.0.0.1:{service.port}"}, {"Sec-Fetch-Site": "same-origin"}, {"Cookie": "a=b"}):
+    signs = {
+        **{"Origin": f"http://127.0.0.1:{service.port}", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "document"},
+        **{
+            "Cookie": "a=b",
+            "Referer": "http://evil.example/",
+            "Accept-Language": "en",
+            "Upgrade-Insecure-Requests": "1",
+        },
+        **{"User-Agent": "Mozilla/4.0 (compatible; MSIE 8.0)", "Sec-Ch-Ua": '"Chromium"'},
+    }
+    for sign in ({name: value} for name, value in signs.items()):
         refused = service.post("/api/datasets", b'{"name":"x","rows":[]}', **form, **sign)
         assert refused.error == (415, "unsupported_media_type")
 

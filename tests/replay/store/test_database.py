@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,7 @@ from evalloom.replay.store.records import (
     StoredProject,
     Window,
 )
+from evalloom.replay.store.running import RunningMark
 
 STATE = {"nodes": [{"id": "n", "data": {"label": "N", "content": "{{q}}"}}]}
 RECIPE = read_recipe(STATE)
@@ -52,6 +56,40 @@ def test_record_is_whole(tmp_path: Path) -> None:
     assert record.output_digest == sha256_base64(record.trace.text)
     assert store.run("r1", 4) is None and store.run("r1", 8) is None and store.run("r2", 6) is None
     assert [one.status for one in store.records("r1")] == ["succeeded", "succeeded", "failed"]
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.mark.req("REPLAY-15")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes")
+def test_the_store_is_for_the_user_only(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        store = ReplayStore(tmp_path / "data")
+        keep(store, 1, [{"q": "a"}])
+        mark = RunningMark(store.path, "r1")
+        folders = {"data": 0o700, "store": 0o700}
+        files = ("replay.sqlite", "replay.sqlite-wal", "replay.sqlite-shm", "r1.running")
+        assert modes(tmp_path / "data") == {**folders, **dict.fromkeys(files, 0o600)}
+        mark.close()
+        store.close()
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.req("REPLAY-15")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no modes")
+def test_a_store_that_others_can_read_is_closed_to_them(tmp_path: Path) -> None:
+    with closing(ReplayStore(tmp_path)) as store:
+        keep(store, 1, [{"q": "a"}])
+    (tmp_path / "store").chmod(0o755)
+    store.path.chmod(0o664)
+    tmp_path.chmod(0o750)
+    with closing(ReplayStore(tmp_path)) as store:
+        assert store.run("r1", 0)
+    assert modes(tmp_path) == {tmp_path.name: 0o750, "store": 0o700, "replay.sqlite": 0o600}
 
 
 @pytest.mark.req("REPLAY-13")

@@ -31,7 +31,8 @@ _MAX_ERRORS = 1_000
 _MAX_FIELDS = 100
 _COMPRESSED_PREFIXES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
-_BROWSER_HEADERS = ("origin", "referer", "cookie", "sec-fetch-site", "sec-fetch-mode")
+_BROWSER_HEADERS = ("origin", "referer", "cookie", "accept-language", "upgrade-insecure-requests")
+"""Headers that browsers send, in addition to sec-…; curl and urllib send none of them."""
 _INTEGER = lazy_pattern(r"-?[0-9]{1,1000}")
 _CHARSET = lazy_pattern(r";\s*charset=\"?([\w.:-]+)", re.IGNORECASE)
 _decode = msgspec.json.Decoder().decode
@@ -129,8 +130,8 @@ def parse_media_type(request: Request, accepted: Sequence[str]) -> str:
     """Return the media type of the body, one of `accepted`; without a Content-Type, the first."""
     sent = request.headers.get("content-type", "")
     media_type = sent.partition(";")[0].strip().lower() or accepted[0]
-    # curl -d and urllib send the form type by default. HTML forms send it too, but browsers add headers such as Origin.
-    if media_type == _FORM and not any(name in request.headers for name in _BROWSER_HEADERS):
+    # curl -d and urllib send the form type by default. HTML forms send it too, but from a browser.
+    if media_type == _FORM and not _is_from_browser(request):
         media_type = accepted[0]
     if media_type not in accepted:
         raise RequestError(
@@ -140,6 +141,16 @@ def parse_media_type(request: Request, accepted: Sequence[str]) -> str:
     if encoding != "identity":
         raise RequestError("unsupported_media_type", f"Content-Encoding: expected none, got {quote(encoding)}")
     return media_type
+
+
+def _is_from_browser(request: Request) -> bool:
+    """Whether a request shows a sign of a browser; an old one may send neither Origin nor Sec-Fetch-Site."""
+    names = request.headers.keys()
+    return (
+        any(name in _BROWSER_HEADERS or name.startswith("sec-") for name in names)
+        # Every browser calls itself that, and few other programs do.
+        or request.headers.get("user-agent", "").startswith("Mozilla/")
+    )
 
 
 def parse_charset(request: Request) -> str:

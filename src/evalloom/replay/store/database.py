@@ -6,9 +6,12 @@ recipe and rows, so replays with equal results share it and cost one small write
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes
@@ -76,7 +79,7 @@ class ReplayStore:
         self._block_cache: dict[tuple[int, PackBlock], list[msgspec.Raw]] = {}
         self._nodes_cache: dict[str, list[RecipeNode]] = {}
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            _make_private(self.path)
             self._connection()
         except (OSError, sqlite3.Error) as error:
             raise EvalloomError("bad_store", f"{self.path.as_posix()}: cannot be used: {error}") from None
@@ -439,6 +442,21 @@ def _switch_to_wal(connection: sqlite3.Connection) -> None:
             if monotonic() > deadline:
                 raise
             sleep(_RETRY_S)
+
+
+def _make_private(path: Path) -> None:
+    """Create the file and its folder for the user only; take the rights of others from those that exist."""
+    folder = path.parent
+    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
+    # SQLite gives the files beside it (-wal, -shm) the rights that it has.
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    for place in (folder, *folder.glob(f"{FILE}*")):
+        mode = stat.S_IMODE(place.stat().st_mode)
+        if mode & 0o077:
+            # Someone else's folder stays as its owner made it.
+            with suppress(PermissionError):
+                place.chmod(mode & 0o700)
 
 
 def _create_tables(connection: sqlite3.Connection, path: Path) -> None:

@@ -18,7 +18,7 @@ class RunningMark:
         self._path = _path(store, replay_id)
         # Locked before it has its name, so that whoever finds it unlocked knows that its process is gone.
         unnamed = self._path.with_suffix(".new")
-        self._stream = unnamed.open("wb")
+        self._stream = os.fdopen(os.open(unnamed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
         with suppress(ImportError, OSError):  # Windows has no flock, and not every file system does
             import fcntl
 
