@@ -3,9 +3,12 @@
 import http.client
 import json
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,15 +66,71 @@ def test_two_services_share_a_folder(start: Callable[..., Any], state: Any) -> N
     assert two.get(f"/api/datasets/{dataset}/compare").value["drift"] == 20
 
 
+def open_stream(service: Any, dataset: str, **body: Any) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(service.host, service.port, timeout=30)
+    sent, headers = json.dumps(body), {"Content-Type": "application/json"}
+    connection.request("POST", f"/api/datasets/{dataset}/replay?stream=true", sent, headers)
+    return connection
+
+
 def test_a_stop_lets_what_is_going_on_come_to_its_end(start: Callable[..., Any]) -> None:
     service = start()
-    project, dataset = service.project(), service.dataset([{"q": "x"}] * 20_000)
-    connection = http.client.HTTPConnection(service.host, service.port, timeout=30)
-    body, headers = json.dumps({"projectId": project}), {"Content-Type": "application/json"}
-    connection.request("POST", f"/api/datasets/{dataset}/replay?stream=true", body, headers)
+    project, dataset = service.project(), service.dataset([{"q": "x"}] * 5_000)
+    connection = open_stream(service, dataset, projectId=project)
     reply = connection.getresponse()
     assert reply.read(20).startswith(b"event: runs")
     service.process.send_signal(signal.SIGTERM)
     assert b'event: done\ndata: {"replayId":' in reply.read()[-200:]
     connection.close()
     assert service.stop(signal.SIGINT) == "" and service.process.returncode == 0
+
+
+SETTINGS = "llms: {{far: {{base_url: '{url}', model: m, timeout_s: 100}}}}\nprofiles: {{main: {{run: far}}}}\n"
+ENDS_IN_S = 5
+
+
+@pytest.mark.req("REPLAY-7")
+def test_sigterm_ends_open_streams_with_a_last_event(
+    start: Callable[..., Any], llm_server: Any, tmp_path: Path, state: Any
+) -> None:
+    (tmp_path / "evalloom.yaml").write_text(SETTINGS.format(url=llm_server.url))
+    state["nodes"] = [{"id": "n", "data": {"content": "{{q}}"}}]
+    service = start()
+    project, dataset = service.project(state), service.dataset([{"q": "say: hi"}] * 32 + [{"q": "[[hang]]"}])
+    stream = open_stream(service, dataset, projectId=project, profile="main").getresponse()
+    answered = json.loads(stream.readline() and stream.readline().removeprefix(b"data: "))
+    waiting = http.client.HTTPConnection(service.host, service.port, timeout=30)
+    waiting.request("POST", "/api/datasets", b"{", {"Content-Length": "1000", "Content-Type": "application/json"})
+    service.process.send_signal(signal.SIGTERM)
+    assert b'event: error\ndata: {"error":"service_stopping"' in stream.read()
+    assert waiting.getresponse().status == 503
+    assert service.process.wait(ENDS_IN_S) == 0
+    kept = start().get(f"/api/datasets/{dataset}/runs").value
+    assert {run["runId"] for run in kept} == {run["runId"] for run in answered} and len(answered) == 32
+
+
+def test_sigterm_does_not_wait_for_a_client_that_does_not_read(start: Callable[..., Any]) -> None:
+    service = start()
+    project, dataset = service.project(), service.dataset([{"q": "x"}] * 100_000)
+    stream = open_stream(service, dataset, projectId=project).getresponse()
+    first = json.loads(stream.readline() and stream.readline().removeprefix(b"data: "))
+    service.process.send_signal(signal.SIGTERM)
+    assert service.process.wait(ENDS_IN_S) == 0
+    received = stream.fp.read().count(b'"runId"') if stream.fp else 0
+    again = start()
+    [replay] = again.get(f"/api/datasets/{dataset}/replays").value
+    assert replay["state"] == "interrupted" and replay["rowCount"] >= received + len(first)
+    assert again.get(f"/api/runs/{first[0]['runId']}").status == 200
+
+
+def test_sigterm_does_not_wait_for_a_store_that_is_locked(start: Callable[..., Any], tmp_path: Path) -> None:
+    service = start()
+    project = service.project()
+    with closing(sqlite3.connect(tmp_path / "data/store/replay.sqlite")) as other, ThreadPoolExecutor() as pool:
+        other.execute("BEGIN IMMEDIATE")
+        refused = pool.submit(service.post, "/api/projects", {"name": "late", "state": {"nodes": []}})
+        time.sleep(0.3)
+        service.process.send_signal(signal.SIGTERM)
+        assert service.process.wait(ENDS_IN_S) == 0
+        assert refused.result().error == (503, "service_stopping")
+    assert [one["id"] for one in start().get("/api/projects").value] == [project]

@@ -39,6 +39,7 @@ from evalloom.replay.server.http import (
     read_body,
 )
 from evalloom.replay.server.openapi import document
+from evalloom.replay.server.stopping import OpenWork
 from evalloom.replay.service import ReplayService
 
 _THREADS = 8
@@ -56,6 +57,7 @@ class App:
         hosts: frozenset[str] | None = LOOPBACK,
     ) -> None:
         self._service = service
+        self._open_work = OpenWork()
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-service")
         endpoints = (*ENDPOINTS, self._description())
         self._document = msgspec.json.encode(
@@ -73,6 +75,10 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await self._guarded(scope, receive, send)
+
+    def end_open_work(self) -> None:
+        """Answer all requests that are still open: streams by a last event, others by an error."""
+        self._open_work.end()
 
     def close(self) -> None:
         """Wait for running calls."""
@@ -92,11 +98,12 @@ class App:
         try:
             ids = {name: check_id(value, NOUNS[name]) for name, value in request.path_params.items()}
             query = parse_query(request.scope["query_string"], endpoint.parameters)
-            body = await self._read_body(request, endpoint) if endpoint.body else ()
-            parsed = ApiRequest(self._service, ids, query, self.explain, *body)
-            handler: Any = endpoint.handler
-            is_async = iscoroutinefunction(handler)
-            response: Response = await (handler(parsed) if is_async else self._run_in_thread(handler, parsed))
+            async with self._open_work.until_stopped():
+                body = await self._read_body(request, endpoint) if endpoint.body else ()
+                parsed = ApiRequest(self._service, ids, query, self.explain, self._open_work, *body)
+                handler: Any = endpoint.handler
+                is_async = iscoroutinefunction(handler)
+                response: Response = await (handler(parsed) if is_async else self._run_in_thread(handler, parsed))
             return response
         except ClientDisconnect:
             raise

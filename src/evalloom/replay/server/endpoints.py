@@ -30,6 +30,7 @@ from evalloom.replay.server.http import (
     parse_rows,
 )
 from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
+from evalloom.replay.server.stopping import OpenWork
 from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
 
@@ -45,6 +46,7 @@ class ApiRequest(Struct, frozen=True):
     query: Record
     explain: Callable[[BaseException], RequestError]
     """Turns an exception into the error sent to the client, after the response has started."""
+    open_work: OpenWork
     body: Any = None
     """The decoded JSON, or the bytes of an upload."""
     media_type: str = ""
@@ -222,7 +224,8 @@ async def _events(request: ApiRequest, first: bytes | None, windows: AsyncIterat
             while window is not None:
                 done = _add_window(done, window)
                 yield encode_event("runs", window)
-                window = await anext(windows, None)
+                async with request.open_work.until_stopped():
+                    window = await anext(windows, None)
         except Exception as error:  # the response has started, so the error becomes an event
             yield encode_event("error", msgspec.json.encode(error_body(request.explain(error))))
             return

@@ -47,6 +47,7 @@ _STATUSES = {
     "unsupported_media_type": 415,
     "unknown_host": 421,
     "internal_error": 500,
+    "service_stopping": 503,
 }
 """HTTP status by error code; codes ending in _not_found are 404, all others 400."""
 

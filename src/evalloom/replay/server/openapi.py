@@ -23,6 +23,7 @@ _MEANINGS = {
     415: "The media type of the body is not supported.",
     421: "The Host is not a name of this service.",
     500: "The service failed; its stderr has the details.",
+    503: "The service is stopping and did not finish this request.",
 }
 
 
@@ -51,7 +52,7 @@ def document(endpoints: Iterable[ApiEndpoint], profiles: Iterable[str], needs_to
 
 def codes_of(endpoint: ApiEndpoint, needs_token: bool) -> list[str]:
     """List the error codes of an endpoint."""
-    codes = ["foreign_origin", "unknown_host", *endpoint.errors]
+    codes = ["foreign_origin", "unknown_host", "service_stopping", *endpoint.errors]
     if needs_token and endpoint.path not in OPEN_PATHS:
         codes.append("unauthorized")
     codes += [f"{NOUNS[name]}_not_found" for name in _PATH_PARAMETER.findall(endpoint.path)]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import signal
 import socket
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 
@@ -18,8 +21,13 @@ from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings, environment
 
 _LEAST_TOKEN = 16
-_STOP_S = 10
-"""Seconds to wait for open requests on shutdown."""
+# Seconds after a signal. What was answered is on disk at any time, because an answer comes after the commit.
+_FINISH_S = 2
+"""Until requests that are still open are interrupted and answered."""
+_CLOSE_S = 3
+"""Until the connections of clients that do not read are closed."""
+_STOP_S = 4
+"""Until the process ends, whatever it is doing."""
 _KEEP_ALIVE_S = 60
 
 
@@ -41,7 +49,7 @@ def serve(options: ServeOptions, settings: Settings) -> None:
         service = ReplayService(options.data_dir, settings, token=options.token)
         app = create_app(service, options.token, hosts)
         try:
-            _Server(_uvicorn_config(app), _banner(listener, options)).run([listener])
+            _Server(_uvicorn_config(app), app, _banner(listener, options)).run([listener])
         finally:
             app.close()
             service.close()
@@ -98,22 +106,32 @@ def _uvicorn_config(app: App) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
-        timeout_graceful_shutdown=_STOP_S,
+        timeout_graceful_shutdown=_CLOSE_S,
     )
 
 
 class _Server(uvicorn.Server):
     """A uvicorn server that prints its address and exits cleanly on a signal."""
 
-    def __init__(self, config: uvicorn.Config, banner: str) -> None:
+    def __init__(self, config: uvicorn.Config, app: App, banner: str) -> None:
         super().__init__(config)
+        self._app = app
         self._banner = banner
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(self._banner, file=sys.stderr, flush=True)
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(_FINISH_S, self._app.end_open_work)
+        await super().shutdown(sockets)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if not self.should_exit:
+            # A thread may be in a long query, which nothing can interrupt.
+            deadline = threading.Timer(_STOP_S, os._exit, [0])
+            deadline.daemon = True
+            deadline.start()
         # By default uvicorn raises the signal again after the shutdown, which changes the exit code.
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
