@@ -181,3 +181,11 @@ JSON = st.recursive(
 def test_json_comes_back_as_it_went_in(values: list[Any]) -> None:
     done = run("def f(x): return x", *(Call(whole=value) for value in values))
     assert json.dumps([one.value for one in done]) == json.dumps(values)
+
+
+@pytest.mark.parametrize(("name", "value"), [("sys.platform", "darwin"), ("platform.machine", lambda: "riscv64")])
+def test_other_machines_are_refused(name: str, value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(name, value)
+    with pytest.raises(CallError) as failed:
+        run("def f(x): return x")
+    assert failed.value.code == "sandbox_failed" and "is needed, this is" in failed.value.message

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 
 import docx
 import pytest
@@ -179,6 +180,22 @@ def test_a_pointer_of_git_lfs_is_no_document() -> None:
 def test_text_in_any_of_the_usual_encodings(encode: Callable[[str], bytes]) -> None:
     text = "入职满一年的员工每年享有带薪年假。\n"
     assert read(".txt", encode(text)).text == text
+
+
+def test_docx_does_not_read_other_files(tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("secret")
+    entity = f'<!DOCTYPE d [<!ENTITY key SYSTEM "{(tmp_path / "key.txt").as_uri()}">]>'.encode()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(_docx(_p("before PLACE after")))) as made, zipfile.ZipFile(stream, "w") as changed:
+        for name in made.namelist():
+            content = made.read(name)
+            if name == "word/document.xml":
+                head, end, rest = content.partition(b"?>")
+                content = head + end + entity + rest.replace(b"PLACE", b"&key;")
+            changed.writestr(name, content)
+    assert b"&key;" in zipfile.ZipFile(stream).read("word/document.xml")
+    text = read(".docx", stream.getvalue()).text
+    assert "before" in text and "secret" not in text
 
 
 @pytest.mark.slow
