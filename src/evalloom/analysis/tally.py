@@ -9,9 +9,10 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from evalloom.analysis.repeats import CaseCounts, Count, Shares, meets
+from evalloom.analysis.repeats import CaseCounts, Shares
 from evalloom.analysis.statistics import mean, percentile
 from evalloom.core.model import NO_USAGE, Record, Run, Scored, Status, Usage
+from evalloom.core.repeats import COUNTED, Count, meets
 
 SHOWN_FAILURES = 10
 STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked", "unscored")
@@ -19,8 +20,6 @@ STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked
 NOTHING_EXPECTED = "nothing is expected of it"
 _MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
-COUNTED: frozenset[Status] = frozenset({"passed", "failed", "error"})
-"""The statuses that are in a pass rate."""
 _Rank = tuple[float, int, str, int]
 _RankedRuns = list[tuple[_Rank, Run, Scored]]
 """Runs, the worst first."""

@@ -15,8 +15,9 @@ from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Run, Scored
+from evalloom.core.repeats import cases_of, count_of
 from evalloom.core.text import did_you_mean, pluralize
-from evalloom.engine.results import cases_of, count_of, stored_runs
+from evalloom.engine.results import stored_runs
 
 _MOST_IDS = 1000
 """Case ids among which a similar one is searched for."""

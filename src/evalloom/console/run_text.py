@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.repeats import Count
 from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, seconds, table_lines
 from evalloom.core.model import ABSENT, Batch, Record, Run, Scored, Verdict
+from evalloom.core.repeats import Count
 from evalloom.core.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Sums
 from evalloom.analysis.statistics import mean
-from evalloom.analysis.tally import COUNTED
 from evalloom.batchlog import FOLDER, BaselineRun, find, manifest
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch
+from evalloom.core.repeats import COUNTED
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.compare_runs import runs_of
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalloom.analysis.repeats import Count, meets
-from evalloom.analysis.tally import COUNTED, NOTHING_EXPECTED, Summary, Tally
+from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
 from evalloom.batchlog import in_order, manifest
 from evalloom.core.model import Record, Run, Scored, Status
+from evalloom.core.repeats import Count, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
@@ -39,9 +38,6 @@ class Problem(Struct, frozen=True):
 
     code: str
     message: str
-
-
-_WORST_FIRST: tuple[Status, ...] = ("error", "failed", "unscored", "blocked", "skipped", "passed")
 
 
 class Results:
@@ -166,15 +162,3 @@ def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
     for run, scored in in_order(path, profiles):
         has_no_output = run.error or run.skipped or run.blocked
         yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
-
-
-def cases_of(runs: Iterable[tuple[Run, Scored]]) -> Iterator[list[tuple[Run, Scored]]]:
-    """Group the runs of a batch by case: its repeats under one profile, the worst first."""
-    for _, repeats in groupby(runs, lambda item: (item[0].profile, item[0].number, item[0].case_id)):
-        yield sorted(repeats, key=lambda item: _WORST_FIRST.index(item[1].status))
-
-
-def count_of(repeats: Iterable[tuple[Run, Scored]]) -> Count:
-    """Return how many repeats of a case passed, of how many that count."""
-    statuses = [scored.status for _, scored in repeats]
-    return statuses.count("passed"), sum(status in COUNTED for status in statuses)
