@@ -20,6 +20,7 @@ from evalloom.core.model import Batch, DatasetFacts, Profile
 pytestmark = pytest.mark.req("PIPE-17")
 
 SHARES = {"passed": 1.0, "failed": 0.0, "error": 0.0}
+SIDES = (("passed", 2), ("failed", 3))
 
 
 def case(id: str, status: Any = "passed", repeats: int = 1, **more: Any) -> CaseResult:
@@ -342,6 +343,25 @@ def test_with_unequal_repeats_the_mean_is_tested_and_not_the_moves() -> None:
     figures = compared(before, now, strict=False).figures
     assert (figures.gained, figures.lost) == (20, 80) and figures.difference == pytest.approx(0)
     assert figures.p_value == pytest.approx(1, abs=0.01) and figures.judgement == "no difference shown"
+
+
+# One run of each case passed by luck, which 20 runs of an unchanged system cannot repeat.
+@pytest.mark.req("WORK-7")
+def test_a_lucky_single_run_is_no_evidence_against_many_repeats() -> None:
+    tags = [(f"t{number % 30}",) for number in range(3000)]
+    # Of the 100 cases of a tag 5 failed before, but none of the tag t0; now each of them passes in 19 of 20 runs.
+    before = [case(str(n), "failed" if n % 30 and n < 150 else "passed", tags=tag) for n, tag in enumerate(tags)]
+    now = [case(str(n), "failed", 20, share=0.95, tags=tag) for n, tag in enumerate(tags)]
+    found = compared(before, now, by_tag=True, strict=False)
+    lucky = found.tags[0]
+    assert (lucky.name, lucky.base_rate) == ("t0", 1.0) and lucky.rate == pytest.approx(0.95)
+    assert lucky.high is not None and lucky.high < 0 and not found.is_regression
+
+
+@pytest.mark.parametrize(("cases", "judgement"), [(5, "no difference shown"), (6, "worse")])
+def test_with_unequal_repeats_six_cases_must_move_too(cases: int, judgement: str) -> None:
+    before, now = ([case(str(n), status, repeats) for n in range(cases)] for status, repeats in SIDES)
+    assert compared(before, now, strict=False).figures.judgement == judgement
 
 
 def test_the_cases_that_would_show_five_points() -> None:

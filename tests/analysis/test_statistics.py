@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations
 from math import comb
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.statistics import mcnemar, mean, paired_interval, percentile, wilson
+from evalloom.analysis.statistics import (
+    mcnemar,
+    mean,
+    paired_interval,
+    percentile,
+    permutation_test,
+    permuted_variance,
+    wilson,
+)
 
 finite = st.floats(-1e9, 1e9)
 
@@ -114,3 +123,22 @@ def test_paired_interval_turns_round_with_its_sides(gained: int, lost: int, same
     low, high = paired_interval(gained, lost, total)
     assert paired_interval(lost, gained, total) == pytest.approx((-high, -low))
     assert -1 <= low <= (gained - lost) / max(total, 1) <= high <= 1
+
+
+@given(st.integers(1, 6), st.integers(1, 6), st.data())
+def test_permuted_variance_is_that_of_all_ways_to_part_the_runs(before: int, now: int, data: st.DataObject) -> None:
+    passed = data.draw(st.integers(0, before + now))
+    runs = [1] * passed + [0] * (before + now - passed)
+    differences = [
+        sum(runs[place] for place in places) / now - (passed - sum(runs[place] for place in places)) / before
+        for places in combinations(range(before + now), now)
+    ]
+    mean_square = sum(difference**2 for difference in differences) / len(differences)
+    assert permuted_variance(passed, before, now) == pytest.approx(mean_square)
+
+
+def test_the_permutation_test_is_normal_and_needs_runs_that_differ() -> None:
+    assert permutation_test(1.959964, 1) == pytest.approx(0.05) and permutation_test(-1.959964, 1) == pytest.approx(
+        0.05
+    )
+    assert permutation_test(0.0, 0.0) == 1.0

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, medians
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
+from evalloom.analysis.statistics import permuted_variance
 from evalloom.core.model import Status
 
 CRITICAL_TAG = "critical"
@@ -269,9 +270,10 @@ class Comparer:
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
         is_balanced = before.repeats == now.repeats
-        self._total.add(base_share, share, is_balanced)
+        permuted = permuted_variance(before.passed + now.passed, before.repeats, now.repeats) if now.repeats else 0.0
+        self._total.add(base_share, share, is_balanced, permuted)
         for group in self._groups_of(now.tags):
-            self._groups.setdefault(group, Sums()).add(base_share, share, is_balanced)
+            self._groups.setdefault(group, Sums()).add(base_share, share, is_balanced, permuted)
         if _is_critical(before, now):
             self._count_critical(before, now)
         if before.measures and now.measures:

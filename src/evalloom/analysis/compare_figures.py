@@ -14,6 +14,7 @@ from evalloom.analysis.statistics import (
     paired_mean_interval,
     paired_test,
     percentile,
+    permutation_test,
 )
 
 __all__ = ["Sums", "corrected", "drop_grade", "medians", "paired_mean_interval", "worst"]
@@ -66,15 +67,18 @@ class Medians(Struct, frozen=True):
 class Sums:
     """What the cases of one group add up to; a case's share is that of its repeats that passed."""
 
-    __slots__ = ("base", "cases", "gained", "is_balanced", "lost", "now", "squares")
+    __slots__ = ("base", "cases", "gained", "is_balanced", "lost", "now", "permuted", "squares")
 
     def __init__(self) -> None:
         self.cases = self.gained = self.lost = 0
-        self.base = self.now = self.squares = 0.0
+        self.base = self.now = self.squares = self.permuted = 0.0
         self.is_balanced = True
 
-    def add(self, base: float, now: float, is_balanced: bool = True) -> None:
-        """Add a case; `is_balanced` tells whether it has as many repeats now as before."""
+    def add(self, base: float, now: float, is_balanced: bool = True, permuted: float = 0.0) -> None:
+        """Add a case; `is_balanced` tells whether it has as many repeats now as before.
+
+        `permuted` is its `permuted_variance`, which only a group with unequal repeats needs.
+        """
         self.cases += 1
         self.base += base
         self.now += now
@@ -82,6 +86,7 @@ class Sums:
         self.gained += now > base
         self.lost += now < base
         self.is_balanced = self.is_balanced and is_balanced
+        self.permuted += permuted
 
     @property
     def p_value(self) -> float:
@@ -90,7 +95,14 @@ class Sums:
         # often than the other, and only its mean stays. Counting moves needs as many repeats on both sides.
         if self.is_balanced:
             return mcnemar(self.gained, self.lost)
-        return paired_test(self.now - self.base, self.squares, self.cases)
+        total, moved = self.now - self.base, self.gained + self.lost
+        return max(
+            paired_test(total, self.squares, self.cases),
+            # Where the side with one run happens to pass everywhere, the differences vary too little to tell.
+            permutation_test(total, self.permuted),
+            # Both are normal approximations, which claim too much for a few cases.
+            mcnemar(moved, 0),
+        )
 
     def figures(self, name: str) -> RateComparison:
         """Return the figures, with a p-value that is not yet corrected for others."""

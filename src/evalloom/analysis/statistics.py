@@ -73,6 +73,20 @@ def paired_test(total: float, squares: float, cases: int) -> float:
     return erfc(abs(centre) / sqrt(2 * variance / (cases + 2)))
 
 
+def permuted_variance(passed: int, before: int, now: int) -> float:
+    """The variance of a case's difference of shares, if chance alone says which of its runs are `before` and `now`.
+
+    `passed` of all its runs passed. It is that of the hypergeometric distribution.
+    """
+    runs = before + now
+    return passed * (runs - passed) / (before * now * (runs - 1))
+
+
+def permutation_test(total: float, variance: float) -> float:
+    """The p-value of a sum of differences, with the sum of the cases' `permuted_variance`."""
+    return erfc(abs(total) / sqrt(2 * variance)) if variance else 1.0
+
+
 def cases_to_detect(effect: float, total: float, squares: float, cases: int) -> int:
     """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases."""
     _, variance = _paired_moments(total, squares, cases)
