@@ -345,6 +345,16 @@ def test_with_unequal_repeats_the_mean_is_tested_and_not_the_moves() -> None:
     assert figures.p_value == pytest.approx(1, abs=0.01) and figures.judgement == "no difference shown"
 
 
+# By moves, 52 of 92 cases fell, which says nothing (p = 0.25); 12 of them broke, and 80 moved by one run of ten.
+def test_with_repeats_cases_that_break_show_among_those_that_move_by_chance() -> None:
+    before = [case(str(n), "passed" if n < 12 else "failed", 10, share=1.0 if n < 12 else 0.5) for n in range(100)]
+    shares = [0.0] * 12 + [0.4] * 40 + [0.6] * 40 + [0.5] * 8
+    now = [case(str(n), "failed", 10, share=share) for n, share in enumerate(shares)]
+    found = compared(before, now, strict=False)
+    assert (found.figures.gained, found.figures.lost) == (40, 52)
+    assert found.figures.judgement == "worse" and found.is_regression
+
+
 # One run of each case passed by luck, which 20 runs of an unchanged system cannot repeat.
 @pytest.mark.req("WORK-7")
 def test_a_lucky_single_run_is_no_evidence_against_many_repeats() -> None:
