@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from fractions import Fraction
 from itertools import combinations
 from math import comb
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.analysis.compare_figures import Sums
 from evalloom.analysis.statistics import (
+    detectable_drop,
     mcnemar,
     mean,
     paired_interval,
@@ -142,3 +145,27 @@ def test_the_permutation_test_is_normal_and_needs_runs_that_differ() -> None:
         0.05
     )
     assert permutation_test(0.0, 0.0) == 1.0
+
+
+# Each case passes in 90 of 100 runs, and those that broke in none.
+@pytest.mark.req("WORK-7")
+@pytest.mark.parametrize("cases", [30, 100])
+@pytest.mark.parametrize("repeats", [1, 5])
+def test_the_detectable_drop_shows_in_four_of_five_comparisons(cases: int, repeats: int) -> None:
+    drop = detectable_drop(2 * 0.9 * 0.1 / repeats, cases)
+    chance, shown = random.Random(2026), 0
+    for _ in range(200):
+        sums = Sums()
+        for _ in range(cases):
+            rates = (0.9, 0.0 if chance.random() < drop / 0.9 else 0.9)
+            before, now = (sum(chance.random() < rate for _ in range(repeats)) for rate in rates)
+            permuted = permuted_variance(before + now, repeats, repeats) if repeats > 1 else None
+            sums.add(before / repeats, now / repeats, permuted)
+        shown += sums.figures("").judgement == "worse"
+    assert 0.75 < shown / 200 < 0.97
+
+
+@given(st.floats(0, 1), st.integers(1, 10_000))
+def test_more_cases_and_less_noise_show_smaller_drops(variance: float, cases: int) -> None:
+    assert 0 < detectable_drop(variance, cases + 1) <= detectable_drop(variance, cases) <= 1
+    assert detectable_drop(variance / 2, cases) <= detectable_drop(variance, cases)

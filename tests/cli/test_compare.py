@@ -183,7 +183,7 @@ def test_the_repeats_of_a_batch_tell_how_noisy_it_is(call: Call) -> None:
     noise = json.loads(call("compare", "latest", "--self", "--json").out)["profiles"][0]
     assert (noise["cases"], noise["repeats"], noise["comparisons"]) == (20, 6, 15)
     assert 0 < noise["flipped"] <= 10 and 0 < noise["flaky"] <= 10 and noise["lowest_rate"] <= noise["highest_rate"]
-    assert noise["detectable"]["1"] == pytest.approx(noise["detectable"]["6"] * 6**0.5)
+    assert noise["detectable"]["1"] > noise["detectable"]["6"] > 6 / 22
     done = call("compare", "latest", "--self")
     assert done.code == 0 and "flip between two repeats, though nothing changed" in done.out
     assert f"  {noise['flakiest'][0]['case_id']}: {noise['flakiest'][0]['passed']} of 6\n" in done.out

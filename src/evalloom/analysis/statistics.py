@@ -93,6 +93,21 @@ def cases_to_detect(effect: float, total: float, squares: float, cases: int) -> 
     return ceil((_Z_95 + _Z_80) ** 2 * variance / effect**2)
 
 
+def detectable_drop(variance: float, cases: int) -> float:
+    """The drop that 80 of 100 paired comparisons of these cases show, if it comes from cases that pass no more.
+
+    `variance` is that of the difference of a case by chance alone. A case that passes no more adds to it: however often
+    cases are repeated, some of them must break before it shows.
+    """
+    size = cases + 2
+    spread = (_Z_95 + _Z_80) ** 2 / size
+    # With one gain and one loss added, as in `_paired_moments`, the mean of the differences solves
+    # centre² = spread · (noise + centre − centre²).
+    noise = (cases * variance + 2) / size
+    centre = (spread + sqrt(spread**2 + 4 * (1 + spread) * spread * noise)) / (2 * (1 + spread))
+    return min(1.0, centre * size / cases)
+
+
 def _paired_moments(total: float, squares: float, cases: int) -> tuple[float, float]:
     """The mean and the variance of differences to which one gain and one loss are added."""
     size = cases + 2

@@ -317,11 +317,8 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     if not noise.flaky:
         yield f"NO NOISE: {name}: all {noise.repeats} repeats of {cases} gave the same results", "bold green"
         return
-    share = noise.flipped / noise.cases
-    yield (
-        f"NOISE: {name}: {noise.flipped:.3g} of {cases} ({share:.1%}) flip between two repeats, though nothing changed",
-        "bold",
-    )
+    flipped = f"{noise.flipped:,.1f} of {cases} ({noise.flipped / noise.cases:.1%})"
+    yield f"NOISE: {name}: {flipped} flip between two repeats, though nothing changed", "bold"
     rates = f"{noise.lowest_rate:.1%} to {noise.highest_rate:.1%}"
     yield f"  The pass rate of one repeat is {rates} ({noise.repeats} repeats).", ""
     pairs = "in the one comparison" if noise.comparisons == 1 else f"in {noise.comparisons:,} comparisons"
@@ -334,7 +331,7 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     for case in noise.flakiest:
         yield f"  {printable(case.case_id)}: {case.passed} of {case.repeats}", ""
     if noise.flaky > len(noise.flakiest):
-        yield f"  … and {noise.flaky - len(noise.flakiest):,} more; 'evalloom batches show' lists all", "dim"
+        yield f"  … and {noise.flaky - len(noise.flakiest):,} more", "dim"
 
 
 def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
