@@ -196,7 +196,9 @@ def test_without_noise_or_repeats_that_is_said(call: Call) -> None:
     assert done.code == 2 and "Run it again with --repeat 5" in done.err and "[nothing_to_compare]" in done.err
     ran(call, "yyny", "--profile", "echo", "--repeat", "3")
     assert "NO NOISE: echo: all 3 repeats of 4 cases gave the same results" in call("compare", "latest", "--self").out
-    assert call("compare", "latest", "--self", "--against", "latest").code == 2
+    for flags in (("--against", "latest"), ("--strict",), ("--allowed-drop", "0"), ("--by", "tag")):
+        refused = call("compare", "latest", "--self", *flags)
+        assert refused.code == 2 and f"--self and {flags[0]}: expected one of them, got both" in refused.err
     assert call("compare", "latest", "--self", "--profile", "ecko").code == 2
 
 
