@@ -378,8 +378,17 @@ def test_the_cases_that_would_show_five_points() -> None:
     before = [case(str(number), "passed" if number % 2 else "failed") for number in range(98)]
     now = [case(str(number), "passed" if number < 49 else "failed") for number in range(98)]
     figures = compared(before, now).figures
-    # 50 of 98 flipped, and one gain and one loss are added: the variance is 52 / 100; (1.96 + 0.8416)² / 0.05² = 3139.6.
-    assert figures.gained + figures.lost == 50 and figures.more_cases == 1633 - 98
+    # 50 of 98 flipped, and one gain and one loss are added: the variance is 52 / 100. The change itself adds
+    # 0.05 - 0.05². (1.96 + 0.8416)² / 0.05² = 3139.6.
+    assert figures.gained + figures.lost == 50 and figures.more_cases == 1782 - 98
+
+
+# Five points of 100 cases are 5 of them, and it takes 6.
+def test_a_hundred_equal_cases_are_not_enough_to_show_five_points() -> None:
+    before = [case(str(number)) for number in range(100)]
+    broken = [case(str(number), "failed" if number < 5 else "passed") for number in range(100)]
+    assert (compared(before, before).figures.more_cases or 0) > 50
+    assert compared(before, broken).figures.judgement == "no difference shown"
 
 
 def test_medians_belong_together() -> None:

@@ -88,9 +88,12 @@ def permutation_test(total: float, variance: float) -> float:
 
 
 def cases_to_detect(effect: float, total: float, squares: float, cases: int) -> int:
-    """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases."""
+    """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases.
+
+    The cases that the effect turns add to the variance, even where nothing varies yet.
+    """
     _, variance = _paired_moments(total, squares, cases)
-    return ceil((_Z_95 + _Z_80) ** 2 * variance / effect**2)
+    return ceil((_Z_95 + _Z_80) ** 2 * (variance + effect - effect**2) / effect**2)
 
 
 def detectable_drop(variance: float, cases: int) -> float:
