@@ -266,7 +266,7 @@ def test_junit_counts() -> None:
 
 def test_junit_tells_expected_and_actual() -> None:
     suites = ElementTree.fromstring(rendered(run_junit))
-    (case,) = [case for case in suites.iter("testcase") if case.get("name") == "sum (repeat 1)"]
+    (case,) = [case for case in suites.iter("testcase") if case.get("name") == "sum (repeat 2)"]
     assert (case.get("classname"), case.get("time")) == ("data/案例", "1.500000")
     failure = case[0]
     assert failure.get("message") == "equals: 2 places differ"

@@ -87,7 +87,8 @@ def _testcase(run: Run, scored: Scored) -> str:
     shown = {
         # Without the suffix, which a CI server would take for the name of a class.
         "classname": splitext(run.origin.file)[0] or "evalloom",
-        "name": f"{run.case_id} (repeat {run.repeat})" if run.repeat else run.case_id,
+        # Counted from 1, as in the terminal.
+        "name": f"{run.case_id} (repeat {run.repeat + 1})" if run.repeat else run.case_id,
         "time": f"{run.duration_s:.6f}",
     }
     opening = f"    <testcase{_attributes(shown)}"
