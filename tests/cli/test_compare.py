@@ -46,7 +46,7 @@ def test_save_list_show_and_rm(call: Call) -> None:
     listed = call("baseline", "list").out
     assert "good" in listed and id in listed and "66.7%" in listed
     assert json.loads(call("baseline", "list", "--json").out)["batch"]["id"] == id
-    assert "runs      3, 66.7% passed" in call("baseline", "show", "good").out
+    assert "runs      3, pass rate 66.7%" in call("baseline", "show", "good").out
     assert json.loads(call("baseline", "show", "good", "--json").out)["runs"] == 3
     assert "removed .evalloom/baselines/good.jsonl" in call("baseline", "rm", "good").out
     assert call("baseline", "show", "good").code == 2
@@ -102,8 +102,10 @@ def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> Non
     ran(call, "y" * 8)
     call("baseline", "save", "good")
     id = ran(call, "ynyyyyyyz")
-    assert call("compare", "latest", "--against", "good", "--by", "tag").code == 0
+    lenient = call("compare", "latest", "--against", "good", "--by", "tag")
+    assert lenient.code == 0 and "--strict decides at once" in " ".join(lenient.out.split())
     done = call("compare", "latest", "--against", "good", "--by", "tag", "--strict")
+    assert "decides at once" not in done.out
     assert done.code == 1 and done.out.startswith(
         "REGRESSION (critical): echo against good: no difference shown, -12.5"
     )

@@ -99,7 +99,7 @@ def _explanations(comparison: Comparison, compared: ComparisonResult) -> Iterato
         yield f"  It is a regression because {', and '.join(_reasons(comparison, compared))}.", ""
     elif not comparison.is_comparable and comparison.figures.cases:
         yield "  More than half of what passed has no result now.", ""
-    if comparison.critical_lost and not comparison.is_critical_shown:
+    if comparison.critical_lost and not comparison.is_critical_shown and not compared.is_strict:
         lost = f"{pluralize(comparison.critical_lost, 'critical case')} passed before, and no repeat passes now."
         few = f"It takes {FEWEST_REPEATS} repeats on both sides to show that"
         chance = "So many critical cases pass only sometimes that this may be chance: more repeats would show it"
@@ -346,5 +346,8 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     if batch.documents and "" not in batch.documents:
         yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
-    yield f"runs      {head.runs:,}, {f'{rate:.1%} passed' if isinstance(rate, float) else 'none of them scored'}", ""
+    yield (
+        f"runs      {head.runs:,}, {f'pass rate {rate:.1%}' if isinstance(rate, float) else 'none of them scored'}",
+        "",
+    )
     yield from command_lines(f"evalloom compare latest --against {printable(head.name)}", "Next: ")
