@@ -138,7 +138,7 @@ class ExpressionGate(Struct, frozen=True):
         if "profiles" in named:
             names["profiles"] = {name: _all_figures(tally.group(profile=name)) for name in tally.profiles()}
         if "tags" in named:
-            names["tags"] = {name: _all_figures(tally.group(tag=name)) for name in tally.tags()}
+            names["tags"] = {name: _all_figures(group) for name, group in tally.by_tag().items()}
         figures = {name: value for name, value in names.items() if name in METRICS}
         reason = ", ".join(
             f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()

@@ -276,6 +276,20 @@ class Tally:
                     merged.pooled.merge(shares)
         return merged
 
+    def by_tag(self) -> dict[str, Group]:
+        """Return the runs of each tag, in one pass: there may be as many tags as cases."""
+        merged = {tag: Group(self.pass_if) for tag in self.tags()}
+        for (_, tags), group in self._groups.items():
+            for tag in dict.fromkeys(tags):
+                merged[tag].merge(group)
+        if len(self._cases) > 1:
+            for group in merged.values():
+                group.pooled = Shares()
+            for tags, shares in self._shares_of_all.items():
+                for tag in dict.fromkeys(tags):
+                    merged[tag].pooled.merge(shares)
+        return merged
+
     def profiles(self) -> list[str]:
         """Return the profiles that were run, in the order of the request, then of their first run."""
         ran = dict.fromkeys(profile for profile, _ in self._groups)
