@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from evalloom.analysis.repeats import meets
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
 from evalloom.console.layout import Line, print_lines, table_lines
@@ -80,9 +81,10 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     BATCH is an id, a prefix of one, or 'latest'.
     """
     path = find(batch)
+    facts = manifest(path)
     matching = shown = 0
     ids: dict[str, None] = {}
-    lines: list[Line] = [] if as_json else list(_head_lines(path, manifest(path)))
+    lines: list[Line] = [] if as_json else list(_head_lines(path, facts))
     wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
@@ -90,6 +92,9 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         first = group[0][0]
         if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
             ids[first.case_id] = None
+        if not (each_run or status) and _passes(group, facts.options.get("pass_if")):
+            # A case that passes by its rule is shown by a repeat that did.
+            group.reverse()
         runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
         for run, scored in runs if each_run else runs[:1]:
             matching += 1
@@ -110,6 +115,12 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
     print_lines(lines)
     return 0
+
+
+def _passes(repeats: list[tuple[Run, Scored]], pass_if: float | None) -> bool:
+    """Whether a case passes by the pass rule of its batch."""
+    count = count_of(repeats)
+    return pass_if is not None and count[1] > 0 and meets(count, pass_if)
 
 
 class _Wanted(msgspec.Struct, frozen=True):
