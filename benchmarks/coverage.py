@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -104,8 +104,9 @@ def _pass_rates(chance: np.random.Generator, cases: int, samples: int) -> Iterat
     for repeats in _REPEATS:
         # With one repeat, how the cases differ cannot be seen.
         for kind in ("like", "unlike", "always or never") if repeats > 1 else ("like",):
+            interval = partial(mean_interval, runs=cases * repeats)
             found = [
-                _covered(_shares(chance, rate, kind, (samples, cases), repeats), rate, mean_interval) for rate in _RATES
+                _covered(_shares(chance, rate, kind, (samples, cases), repeats), rate, interval) for rate in _RATES
             ]
             yield _coverage(f"pass rate, {_times(repeats)}, {kind} cases", cases, found)
 

@@ -34,12 +34,13 @@ def mean(values: Collection[float]) -> float:
     return fsum(values) / len(values)
 
 
-def mean_interval(total: float, squares: float, cases: int) -> tuple[float, float]:
+def mean_interval(total: float, squares: float, cases: int, runs: int | None = None) -> tuple[float, float]:
     """The 95 % interval of a mean of numbers from 0 to 1, out of their sum and the sum of their squares.
 
     It is Wilson's interval for an effective number of cases: numbers that vary less than zeros and ones of the same
     mean count as more cases. A rate of zeros and ones has exactly Wilson's interval. Give one number per case, such as
-    the share of its repeats that passed, so that repeats of a case never count as further cases.
+    the share of its repeats that passed, so that repeats of a case never count as further cases. With the number of
+    all `runs`, the interval is never as narrow as that of so many cases, however alike the shares are.
     """
     if not cases:
         return 0.0, 1.0
@@ -48,7 +49,7 @@ def mean_interval(total: float, squares: float, cases: int) -> tuple[float, floa
     size = cases + 2
     centre = (total + 1) / size
     variance = (squares + 1) / size - centre * centre
-    ratio = min(1.0, variance / (centre * (1 - centre)))
+    ratio = min(1.0, max(variance / (centre * (1 - centre)), cases / runs if runs else 0.0))
     # The variance of zeros and ones follows from their mean; any other is an estimate, which Student's t allows for.
     z = sqrt(ratio * _Z_95**2 + (1 - ratio) * _student_95(size - 1) ** 2)
     return _score_interval(total / cases, cases / ratio, z)
