@@ -693,6 +693,9 @@ def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], sett
     summary = json.loads(done.out)
     assert (done.code, summary["total"], summary["failing"], summary["pass_if"]) == (1, 15, 1, 0.8)
     assert summary["pass_rate"] == pytest.approx(2 / 3)
+    shown = in_process("batches", "show", "latest").out
+    assert "FAILED c2 · default: 2 of 5 passed" in shown and "PASSED c4 · default: 4 of 5 passed" in shown
+    assert "FAILED c4 · default: 4 of 5 passed" in in_process("batches", "show", "latest", "--status", "failed").out
     scored = in_process("score", "latest", "--pass-if", "2/5")
     assert scored.code == 0 and "A case passes if 40% of its repeats do" in scored.out and "FAILED" not in scored.out
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, medians
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
+from evalloom.analysis.statistics import permuted_variance
 from evalloom.core.model import Status
 
 CRITICAL_TAG = "critical"
@@ -44,6 +45,8 @@ class ComparisonRules(Struct, frozen=True):
     """A note on a case that fails now, from its measures of before; may be empty."""
     is_strict: bool = False
     """Whether any drop beyond the allowed one is a regression, and any case of critical severity."""
+    has_pass_rule: bool = False
+    """Whether the repeats of a case are one result: it passed, or it did not."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
@@ -268,10 +271,12 @@ class Comparer:
         self._missing_passed += before.status == "passed" and not is_excused
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
-        is_balanced = before.repeats == now.repeats
-        self._total.add(base_share, share, is_balanced)
+        permuted = None
+        if before.repeats != now.repeats or (now.repeats > 1 and not self._rules.has_pass_rule):
+            permuted = permuted_variance(before.passed + now.passed, before.repeats, now.repeats)
+        self._total.add(base_share, share, permuted)
         for group in self._groups_of(now.tags):
-            self._groups.setdefault(group, Sums()).add(base_share, share, is_balanced)
+            self._groups.setdefault(group, Sums()).add(base_share, share, permuted)
         if _is_critical(before, now):
             self._count_critical(before, now)
         if before.measures and now.measures:

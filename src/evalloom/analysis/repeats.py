@@ -76,7 +76,8 @@ class Shares:
             return None, None
         total = fsum(share * number for share, number in self._shares())
         squares = fsum(share * share * number for share, number in self._shares())
-        return mean_interval(total, squares, cases)
+        runs = sum(counted * number for (_, counted), number in self.counts.items())
+        return mean_interval(total, squares, cases, runs)
 
     @property
     def failing(self) -> int:

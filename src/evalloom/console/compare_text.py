@@ -99,7 +99,7 @@ def _explanations(comparison: Comparison, compared: ComparisonResult) -> Iterato
         yield f"  It is a regression because {', and '.join(_reasons(comparison, compared))}.", ""
     elif not comparison.is_comparable and comparison.figures.cases:
         yield "  More than half of what passed has no result now.", ""
-    if comparison.critical_lost and not comparison.is_critical_shown:
+    if comparison.critical_lost and not comparison.is_critical_shown and not compared.is_strict:
         lost = f"{pluralize(comparison.critical_lost, 'critical case')} passed before, and no repeat passes now."
         few = f"It takes {FEWEST_REPEATS} repeats on both sides to show that"
         chance = "So many critical cases pass only sometimes that this may be chance: more repeats would show it"
@@ -317,11 +317,8 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     if not noise.flaky:
         yield f"NO NOISE: {name}: all {noise.repeats} repeats of {cases} gave the same results", "bold green"
         return
-    share = noise.flipped / noise.cases
-    yield (
-        f"NOISE: {name}: {noise.flipped:.3g} of {cases} ({share:.1%}) flip between two repeats, though nothing changed",
-        "bold",
-    )
+    flipped = f"{noise.flipped:,.1f} of {cases} ({noise.flipped / noise.cases:.1%})"
+    yield f"NOISE: {name}: {flipped} flip between two repeats, though nothing changed", "bold"
     rates = f"{noise.lowest_rate:.1%} to {noise.highest_rate:.1%}"
     yield f"  The pass rate of one repeat is {rates} ({noise.repeats} repeats).", ""
     pairs = "in the one comparison" if noise.comparisons == 1 else f"in {noise.comparisons:,} comparisons"
@@ -334,7 +331,7 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     for case in noise.flakiest:
         yield f"  {printable(case.case_id)}: {case.passed} of {case.repeats}", ""
     if noise.flaky > len(noise.flakiest):
-        yield f"  … and {noise.flaky - len(noise.flakiest):,} more; 'evalloom batches show' lists all", "dim"
+        yield f"  … and {noise.flaky - len(noise.flakiest):,} more", "dim"
 
 
 def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
@@ -349,5 +346,8 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     if batch.documents and "" not in batch.documents:
         yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
-    yield f"runs      {head.runs:,}, {f'{rate:.1%} passed' if isinstance(rate, float) else 'none of them scored'}", ""
+    yield (
+        f"runs      {head.runs:,}, {f'pass rate {rate:.1%}' if isinstance(rate, float) else 'none of them scored'}",
+        "",
+    )
     yield from command_lines(f"evalloom compare latest --against {printable(head.name)}", "Next: ")

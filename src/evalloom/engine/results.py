@@ -122,7 +122,7 @@ class Results:
 
     def __repr__(self) -> str:
         summary = self.summary
-        rate = "no case counted" if summary.pass_rate is None else f"{summary.pass_rate:.1%} passed"
+        rate = "no case counted" if summary.pass_rate is None else f"pass rate {summary.pass_rate:.1%}"
         return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
 
 
