@@ -191,6 +191,19 @@ def test_the_repeats_of_a_batch_tell_how_noisy_it_is(call: Call) -> None:
     assert f"  {noise['flakiest'][0]['case_id']}: {noise['flakiest'][0]['passed']} of 6\n" in done.out
 
 
+@pytest.mark.req("WORK-8")
+def test_a_repeated_case_is_compared_by_its_repeats(call: Call) -> None:
+    answers = [f"rules:\n  - {{match: a, answers: [{', '.join(turns)}]}}\n" for turns in ("yyy", "ynn")]
+    Path("cases.jsonl").write_text('{"id": "c", "q": "a", "expected_output": "y"}\n', encoding="utf-8")
+    for text in answers:
+        Path("answers.yaml").write_text(text, encoding="utf-8")
+        call(
+            "run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "scripted:answers.yaml", "--repeat", "3"
+        )
+    done = call("compare", "latest", "--against", batch_ids()[1])
+    assert "  minor     c: 3 of 3 → 1 of 3\n" in done.out
+
+
 @pytest.mark.req("WORK-7")
 def test_without_noise_or_repeats_that_is_said(call: Call) -> None:
     ran(call, "yyny")

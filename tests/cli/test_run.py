@@ -701,6 +701,15 @@ def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], sett
 
 
 @pytest.mark.req("WORK-8")
+def test_a_resumed_batch_keeps_its_pass_rule(in_process: Call) -> None:
+    flaky_run(in_process, "--pass-if", "2/5", "--limit", "2")
+    done = in_process("run", "cases.jsonl", "-j", "1", "--repeat", "5", "--resume", "--json")
+    assert (done.code, json.loads(done.out)["pass_if"], json.loads(done.out)["total"]) == (0, 0.4, 15)
+    done = in_process("score", "latest", "--pass-if", "2/3")
+    assert done.code == 2 and "--pass-if 2/3 is for 3 repeats, and the batch has 5" in done.err
+
+
+@pytest.mark.req("WORK-8")
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -14,6 +14,7 @@ from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Su
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
 from evalloom.analysis.statistics import permuted_variance
 from evalloom.core.model import Status
+from evalloom.core.repeats import Count
 
 CRITICAL_TAG = "critical"
 """A case with this tag must not be lost."""
@@ -98,6 +99,9 @@ class Change(Struct, frozen=True, gc=False):
     position: int = 0
     is_unnamed: bool = False
     """Whether the case has no id of its own; `position` then is its number in its file."""
+    repeats_before: Count = (0, 0)
+    """How many repeats passed before, of how many that count; and now."""
+    repeats: Count = (0, 0)
 
 
 class OneSidedGroup(Struct, frozen=True):
@@ -332,6 +336,8 @@ class Comparer:
                 self._notes(kind, before, now),
                 either.position,
                 either.is_unnamed,
+                (before.passed, before.repeats) if before else (0, 0),
+                (now.passed, now.repeats) if now else (0, 0),
             )
         )
 

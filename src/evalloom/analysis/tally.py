@@ -308,8 +308,12 @@ class Tally:
         failed_cases = {_case_of(run) for _, run, _ in self._failed}
         only_errors = [item for item in self._errors if _case_of(item[1]) not in failed_cases]
         errors = only_errors[: max(SHOWN_FAILURES // 2, SHOWN_FAILURES - len(self._failed))]
-        failed = self._failed[: SHOWN_FAILURES - len(errors)]
+        failed = sorted(self._failed[: SHOWN_FAILURES - len(errors)], key=lambda item: self._share_of(item[1]))
         return [(run, scored) for _, run, scored in failed + errors]
+
+    def _share_of(self, run: Run) -> float:
+        passed, counted = self.count_of(run)
+        return passed / counted if counted else 0.0
 
     def summary(self, batch: str = "", path: str = "", duration_s: float | None = None) -> Summary:
         """Return the figures of the batch. `duration_s` defaults to the time from the first run to the last."""

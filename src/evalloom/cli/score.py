@@ -76,6 +76,11 @@ def command(
     outputs = reporters_for(output, catalog.reporters)
     read = [*(dataset.path for dataset in manifest(find(batch)).datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
+    needed, repeats = pass_rule(pass_if) if pass_if is not None else (None, None)
+    stored = manifest(find(batch)).options.get("repeat") or 1
+    if repeats not in (None, stored):
+        message = f"--pass-if {pass_if} is for {repeats} repeats, and the batch has {stored}"
+        raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
     request = RescoreRequest(
         batch,
         config,
@@ -85,7 +90,7 @@ def command(
         concurrency,
         allow_code,
         not no_cache,
-        pass_rule(pass_if)[0] if pass_if is not None else None,
+        needed,
         allow_unscored,
     )
     results = rescore(request, catalog, warn)

@@ -220,9 +220,9 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
 
 def _transition(change: Change) -> str:
     """Format the status of a case before and now."""
-    shares = (change.share_before, change.share)
-    if any(share not in (None, 0.0, 1.0) for share in shares):
-        return " → ".join("-" if share is None else f"{share:.0%} of its repeats passed" for share in shares)
+    counts = (change.repeats_before, change.repeats)
+    if any(counted > 1 for _, counted in counts) and all(counted for _, counted in counts):
+        return " → ".join(f"{passed} of {counted}" for passed, counted in counts)
     if change.before != change.now or change.score is None or change.score_before is None:
         return f"{change.before} → {change.now or 'gone'}"
     return f"{change.now} as before, score {change.score_before:.3g} → {change.score:.3g}"

@@ -153,7 +153,7 @@ def _repeat_lines(summary: Summary) -> Iterator[Line]:
             k = max(figures.pass_at)
             prefix = f"{printable(name)}: " if len(summary.profiles) > 1 else ""
             some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
-            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky} flaky"
+            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky:,} flaky"
             yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
 
 
