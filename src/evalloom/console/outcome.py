@@ -12,7 +12,7 @@ import msgspec
 from evalloom.core.text import one_line
 
 if TYPE_CHECKING:
-    from evalloom.engine.results import Problem, Results
+    from evalloom.engine.results import BatchProblem, Results
 
 Hide = Callable[[str], str]
 """Replaces secrets in a text."""
@@ -51,7 +51,7 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     return int(is_unknown or not all(gate.holds for gate in results.gates))
 
 
-def print_problem(problem: Problem | None, hide: Hide = str) -> None:
+def print_problem(problem: BatchProblem | None, hide: Hide = str) -> None:
     """Print on stderr why the batch is not a success although nothing failed, with its code."""
     if problem:
         click.echo(f"evalloom: {hide(one_line(problem.message, _MESSAGE_WIDTH))} [{problem.code}]", err=True)

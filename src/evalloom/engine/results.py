@@ -33,7 +33,7 @@ class Accepted(Struct, frozen=True):
 NOTHING_ACCEPTED = Accepted()
 
 
-class Problem(Struct, frozen=True):
+class BatchProblem(Struct, frozen=True):
     """Why a batch without failures is not a success: `unscored` or `nothing_expected`, and the message."""
 
     code: str
@@ -98,7 +98,7 @@ class Results:
         return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
 
     @property
-    def problem(self) -> Problem | None:
+    def problem(self) -> BatchProblem | None:
         """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
         nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
         unscored = self.summary.unscored - nothing
@@ -126,18 +126,18 @@ class Results:
         return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
 
 
-NOTHING_CHECKED = Problem(
+NOTHING_CHECKED = BatchProblem(
     "nothing_expected",
     "nothing is expected of any case, so nothing was checked. Add expectations to the cases, or 'checks:' to"
     " evalloom.yaml; if it is meant, pass --no-checks",
 )
 
 
-def unscored_problem(number: int, total: int, reasons: dict[str, int], what: str = "run") -> Problem:
+def unscored_problem(number: int, total: int, reasons: dict[str, int], what: str = "run") -> BatchProblem:
     """Return the problem of runs or cases that could not be scored, with the most frequent reason."""
     why = next((reason for reason in reasons if reason != NOTHING_EXPECTED), "")
     are = f"{number:,} of {pluralize(total, what)} could not be scored"
-    return Problem("unscored", f"{are}{f': {why}' if why else ''}. To accept that, pass --allow-unscored")
+    return BatchProblem("unscored", f"{are}{f': {why}' if why else ''}. To accept that, pass --allow-unscored")
 
 
 def accepted_by(options: RunSettings, stored: Record) -> Accepted:

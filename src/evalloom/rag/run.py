@@ -25,7 +25,7 @@ from evalloom.engine.results import (
     NOTHING_ACCEPTED,
     NOTHING_CHECKED,
     Accepted,
-    Problem,
+    BatchProblem,
     stored_runs,
     unscored_problem,
 )
@@ -237,7 +237,7 @@ def exit_status(
     return ExitStatus(int(bool(reasons) or has_missed), reasons)
 
 
-def problem_of(profiles: list[RagResults], accepted: Accepted) -> Problem | None:
+def problem_of(profiles: list[RagResults], accepted: Accepted) -> BatchProblem | None:
     """Return what was left open and is not accepted: unscored cases, or that nothing is expected of any case."""
     cases = sum(len(result.cases) for result in profiles)
     unscored = sum(result.apart["unscored"] for result in profiles)
