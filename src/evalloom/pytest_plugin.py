@@ -76,7 +76,10 @@ class SuiteFile(pytest.File):
             reasons = "; ".join(verdict.reason for verdict in scored.verdicts if verdict.status == "unscored")
             return f"unscored: {reasons}. To accept that, write 'run: {{allow_unscored: true}}' [unscored]"
         is_accepted = self.expects_anything or options.no_checks or target.has_own_outcome
-        return "" if is_accepted else f"{NOTHING_CHECKED.message} [{NOTHING_CHECKED.code}]"
+        if is_accepted:
+            return ""
+        message = NOTHING_CHECKED.message.replace("pass --no-checks", "write 'run: {no_checks: true}'")
+        return f"{message} [{NOTHING_CHECKED.code}]"
 
     def _prepare(self) -> Plan:
         from msgspec.structs import replace

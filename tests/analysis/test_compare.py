@@ -426,6 +426,10 @@ def batch(id: str = "b", **more: Any) -> Batch:
         ({"target": "prompt:q.md", "target_digest": "t2"}, ["the target differs: prompt:p.md → prompt:q.md"]),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d1")]}, []),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d2")]}, ["the dataset changed: cases.jsonl"]),
+        (
+            {"datasets": [DatasetFacts("a/cases.jsonl", "pipeline", "d1"), DatasetFacts("b.jsonl", "pipeline", "d3")]},
+            ["the dataset changed: none → b.jsonl"],
+        ),
         ({"models": {"one": "m-2"}}, ["p: model: m-1 → m-2"]),
         ({"params": {}}, ["p: params: {'temperature': 0} → none"]),
         ({"profiles": [Profile("p", run="one"), Profile("q")], "id": "c"}, ["profiles that are not compared, now: q"]),

@@ -149,6 +149,8 @@ class Comparison(Struct, frozen=True):
     severity: Grade = ""
     """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
     is_regression: bool = False
+    is_selection: bool = False
+    """Whether only some cases were selected now, so that a missing case is not a loss."""
     is_critical_shown: bool = False
     """Whether lost critical cases decide it: they have repeats enough, and chance does not explain them."""
 
@@ -241,6 +243,7 @@ class Comparer:
             tokens=medians(*self._tokens),
             cost_before=round(self._costs[0], 8),
             cost=round(self._costs[1], 8),
+            is_selection=self._rules.is_selection,
         )
 
     def _figures(self, by: By) -> list[RateComparison]:

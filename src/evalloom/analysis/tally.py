@@ -291,6 +291,11 @@ class Tally:
                     merged[tag].pooled.merge(shares)
         return merged
 
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a case has several runs under one profile."""
+        return any(counted > 1 for group in self._groups.values() for _, counted in group.shares.counts)
+
     def profiles(self) -> list[str]:
         """Return the profiles that were run, in the order of the request, then of their first run."""
         ran = dict.fromkeys(profile for profile, _ in self._groups)
@@ -308,12 +313,8 @@ class Tally:
         failed_cases = {_case_of(run) for _, run, _ in self._failed}
         only_errors = [item for item in self._errors if _case_of(item[1]) not in failed_cases]
         errors = only_errors[: max(SHOWN_FAILURES // 2, SHOWN_FAILURES - len(self._failed))]
-        failed = sorted(self._failed[: SHOWN_FAILURES - len(errors)], key=lambda item: self._share_of(item[1]))
+        failed = self._failed[: SHOWN_FAILURES - len(errors)]
         return [(run, scored) for _, run, scored in failed + errors]
-
-    def _share_of(self, run: Run) -> float:
-        passed, counted = self.count_of(run)
-        return passed / counted if counted else 0.0
 
     def summary(self, batch: str = "", path: str = "", duration_s: float | None = None) -> Summary:
         """Return the figures of the batch. `duration_s` defaults to the time from the first run to the last."""

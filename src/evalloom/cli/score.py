@@ -11,7 +11,7 @@ from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import refuse_overwriting
-from evalloom.console.outcome import exit_code, print_problem, summary_json, warn
+from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
 from evalloom.console.run_options import ALLOW_UNSCORED, pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
@@ -101,6 +101,7 @@ def command(
     finally:
         if as_json:
             click.echo(summary_json(results, hide))
+            print_failed_gates(results, hide)
         else:
             # Scoring again does not repeat the runs that ended in an error.
             summary = results.summary

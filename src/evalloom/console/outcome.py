@@ -58,7 +58,15 @@ def print_problem(problem: BatchProblem | None, hide: Hide = str) -> None:
 
 
 def summary_json(results: Results, hide: Hide = str) -> bytes:
-    """Return the summary as `--json` prints it: the figures, and the problem or null."""
+    """Return the summary as `--json` prints it: the figures, the gates, and the problem or null."""
     problem = results.problem
     described = problem and {"code": problem.code, "message": hide(problem.message)}
-    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "problem": described})
+    gates = [msgspec.to_builtins(gate) for gate in results.gates]
+    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "gates": gates, "problem": described})
+
+
+def print_failed_gates(results: Results, hide: Hide = str) -> None:
+    """Print on stderr which gates do not hold, where the results are not printed as text."""
+    for gate in results.gates:
+        if not gate.holds:
+            click.echo(f"evalloom: gate {hide(gate.text)}: does not hold ({hide(gate.reason)})", err=True)

@@ -144,6 +144,8 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
     if options.pass_if is not None and not (isinstance(options.pass_if, int | float) and 0 < options.pass_if <= 1):
         raise usage_error("bad_option", f"--pass-if: expected a share above 0, up to 1, got {options.pass_if!r}")
+    if options.pass_if is not None and options.pass_if < 1 and options.repeats == 1:
+        raise usage_error("bad_option", f"--pass-if {options.pass_if:g}: each case runs only once. Add --repeat 5")
     if options.filter:
         compile_filter(options.filter)
     if settings.gates:

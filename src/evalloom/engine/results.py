@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalloom.analysis.tally import NOTHING_EXPECTED, Summary, Tally
+from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
 from evalloom.batchlog import in_order, manifest
 from evalloom.core.model import Record, Run, Scored, Status
-from evalloom.core.repeats import Count, meets
+from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
@@ -68,15 +69,14 @@ class Results:
         return stored_runs(self.path)
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Return up to ten failures and errors, the worst first; of each case only the worst repeat."""
-        if self._tally.pass_if is None:
+        """Return up to ten failures and errors, the worst first; of a repeated case its worst repeat."""
+        if not self._tally.has_repeats:
             return self._tally.worst()
-        # Which cases fail is known only now that all repeats have run.
-        failing = Tally()
-        for run, scored in self:
-            if not meets(self._tally.count_of(run), self._tally.pass_if):
-                failing.add(run, scored)
-        return failing.worst()
+        # How often a case fails is known only now that all its repeats have run.
+        needed = 1.0 if self._tally.pass_if is None else self._tally.pass_if
+        failing = (case for case in cases_of(self) if count_of(case)[1] and not meets(count_of(case), needed))
+        worst = nsmallest(SHOWN_FAILURES, failing, key=lambda case: count_of(case)[0] / count_of(case)[1])
+        return [case[0] for case in worst]
 
     def count_of(self, run: Run) -> Count:
         """Return how many repeats of a run's case passed under its profile, of how many that count."""

@@ -9,7 +9,7 @@ from os.path import splitext
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from evalloom.core.model import Status, Verdict
+from evalloom.core.model import Record, Status, Verdict
 from evalloom.core.repeats import cases_of, count_of, meets
 from evalloom.core.text import shorten
 from evalloom.reports.run_report import ReportRow, RunReport, encode, is_open, not_passed, reason, why_without_verdicts
@@ -89,10 +89,29 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
             suite.counts.add(element, seconds)
             suite.body.write(_testcase(repeats, element, seconds).encode())
             total.add(element, seconds)
+        for gate in report.gates:
+            total.add("" if gate["holds"] else "failure", 0.0)
         stream.write(f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites{total.attributes()}>\n'.encode())
         for suite in suites.values():
             suite.write_to(stream)
+        _write_gates(report.gates, stream)
         stream.write(b"</testsuites>\n")
+
+
+def _write_gates(gates: list[Record], stream: IO[bytes]) -> None:
+    """Write a suite with a test for each gate, so that a batch is not green when only a gate fails."""
+    if not gates:
+        return
+    counts = _Counts()
+    for gate in gates:
+        counts.add("" if gate["holds"] else "failure", 0.0)
+    stream.write(f"  <testsuite{_attributes({'name': 'gates'})}{counts.attributes()}>\n".encode())
+    for gate in gates:
+        opening = f"    <testcase{_attributes({'classname': 'gates', 'name': gate['text'], 'time': '0.000000'})}"
+        failure = f"<failure{_attributes({'message': gate['reason'], 'type': 'gate'})}/>"
+        body = "/>" if gate["holds"] else f">\n      {failure}\n    </testcase>"
+        stream.write(f"{opening}{body}\n".encode())
+    stream.write(b"  </testsuite>\n")
 
 
 def _testcase(repeats: list[ReportRow], element: str, seconds: float) -> str:
