@@ -108,3 +108,18 @@ def test_code_of_a_pipeline_runs_only_when_it_is_allowed() -> None:
     assert evalloom.evaluate(cases, "pipeline:p.yaml", allow_code=True).passed
     Path("own.yaml").write_text("run: {allow_code: true}\n")
     assert evalloom.evaluate(cases, "pipeline:p.yaml", config="own.yaml").passed
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize("options", [{"repeat": "5"}, {"repeat": 5.0}, {"repeat": {"n": 0}}, {"pass_if": "4/5"}])
+def test_a_wrong_repeat_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(EvalloomError, match="expected"):
+        evalloom.evaluate([{"id": "a", "q": "x", "expected_output": "x"}], lambda q: q, **options)
+
+
+@pytest.mark.req("WORK-8")
+def test_a_pass_rule_from_python() -> None:
+    answers = iter("xyxyx")
+    cases = [{"id": "a", "q": "x", "expected_output": "x"}]
+    results = evalloom.evaluate(cases, lambda q: next(answers), repeat={"n": 5, "pass": 0.6}, concurrency=1)
+    assert (results.passed, results.pass_rate, results.summary.total) == (True, 1.0, 5)

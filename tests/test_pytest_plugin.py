@@ -120,3 +120,21 @@ def test_code_of_a_pipeline_runs_only_when_it_is_allowed(suite: pytest.Pytester)
     suite.runpytest_subprocess("--evalloom", "--evalloom-allow-code").assert_outcomes(passed=1)
     (suite.path / "evalloom.yaml").write_text(settings + "run: {allow_code: true}\n", encoding="utf-8")
     suite.runpytest_subprocess("--evalloom").assert_outcomes(passed=1)
+
+
+FLAKY = """
+rules:
+  - {match: Ann, answers: [Hello Ann, Hi, Hello Ann]}
+  - {answer: Hello}
+"""
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize(("repeat", "failed"), [("3", 1), ("{n: 3, pass: 0.6}", 0), ("{n: 3, pass: 1}", 1)])
+def test_the_repeats_of_a_case_are_one_item(suite: pytest.Pytester, repeat: str, failed: int) -> None:
+    (suite.path / "answers.yaml").write_text(FLAKY, encoding="utf-8")
+    (suite.path / "evalloom.yaml").write_text(SETTINGS + f"run: {{repeat: {repeat}}}\n", encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom", "-k", "ann or bob")
+    result.assert_outcomes(passed=2 - failed, failed=failed, deselected=2)
+    if failed:
+        result.stdout.fnmatch_lines(["*ann*: 2 of 3 passed*"])
