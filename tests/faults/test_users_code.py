@@ -207,6 +207,30 @@ def test_what_users_code_prints_goes_to_stderr(suite: Suite, function: str, flag
     assert json.loads(done.stdout)["passed"] == 1 if flags else done.stdout.startswith("profile ")
 
 
+REPLACES = """
+import contextlib, io, sys, time
+sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+
+def replaces(q):
+    sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding="utf-8")
+    print("PRINTED", flush=True)
+    return q
+
+def redirects(q):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        time.sleep(60 if q == "hang" else 0)
+    return q
+"""
+
+
+@pytest.mark.parametrize("function", ["replaces", "redirects"])
+def test_streams_that_users_code_replaces_stay_ours(suite: Suite, function: str) -> None:
+    write(suite, ["a", "hang", "b"], REPLACES)
+    done = suite.run("run", "cases.jsonl", "--target", f"python:own:{function}", "--timeout", "0.3", "--json")
+    assert json.loads(done.stdout)["total"] == 3 and "PRINTED" not in done.stdout
+    assert ("PRINTED" if function == "replaces" else "[threads_left]") in done.stderr
+
+
 MOVES = """
 import os
 from pathlib import Path

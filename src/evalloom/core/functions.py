@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from traceback import TracebackException
@@ -18,8 +18,8 @@ from types import ModuleType
 from typing import Any
 
 from evalloom.core.digest import digest_text
+from evalloom.core.process_state import importing_users_code
 from evalloom.core.text import did_you_mean, quote
-from evalloom.core.working_folder import importing_users_code
 
 _OURS = str(Path(__file__).resolve().parent)
 _STANDARD = Path(os.__file__).resolve().parent
@@ -91,8 +91,7 @@ def _import(place: str, folder: Path) -> ModuleType:
     is_path = place.endswith(".py") or "/" in place
     file = _file(place, is_path, folder)
     try:
-        # What a module prints when it is imported must not get into our output.
-        with importing_users_code(), redirect_stdout(sys.stderr):
+        with importing_users_code():
             if file is None:
                 return importlib.import_module(place)
             return _load(file, file.stem if is_path else place)

@@ -15,8 +15,8 @@ from evalloom.batchlog import Damage, Log
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
+from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
-from evalloom.core.working_folder import running_users_code
 from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan

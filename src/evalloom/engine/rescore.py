@@ -14,8 +14,8 @@ from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check
+from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean
-from evalloom.core.working_folder import running_users_code
 from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest

@@ -104,10 +104,9 @@ def open_log(
         log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_error(plan))
         if not stored.finished_at and not stored.summary:
-            kept = f"{pluralize(len(done), 'finished run')} {'is' if len(done) == 1 else 'are'} kept"
-            warn(
-                f"{path.name}: its process ended in the middle of the batch; {kept}, the others run now [process_ended]"
-            )
+            runs = f"{pluralize(len(done), 'finished run')} {'is' if len(done) == 1 else 'are'} kept"
+            message = f"{path.name}: its process ended in the middle of the batch; {runs}, the others run now"
+            warn(f"{message} [process_ended]")
         options = plan.options
         is_selection = options.tags or options.filter or options.limit is not None
         by_number = stored.has_numbered_cases

@@ -22,10 +22,10 @@ from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check, Need
+from evalloom.core.process_state import absolute
 from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
 from evalloom.core.user_loop import run_on_user_loop
-from evalloom.core.working_folder import absolute
 from evalloom.matchers.base import (
     CheckResult,
     Function,

@@ -1,29 +1,38 @@
-"""Keeps evalloom in its working folder when users' code calls `os.chdir`, and users' code in its own."""
+"""Keeps users' code from changing what belongs to the whole process: the working folder and the standard streams."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 _ours = ""
 """Our working folder while users' code may have left it."""
 _users = ""
 """The folder that users' modules changed to when they were imported; empty if none did."""
+_replaced: list[TextIO] = []
+"""Streams that users' code put into `sys`. They are kept: a wrapper that is collected closes the stream in it."""
 
 
 @contextmanager
 def importing_users_code() -> Iterator[None]:
-    """Return to the working folder after the import of a module that leaves it; its functions run where it went."""
+    """Come back to our folder and streams after an import. What it prints goes to stderr.
+
+    The functions of a module that leaves the folder run where it went.
+    """
     global _users
     ours = _current()
-    try:
-        yield
-    finally:
-        if ours and (theirs := _current()) != ours:
-            _users = theirs
-            _change(ours)
+    with _keeping_streams():
+        sys.stdout = sys.stderr
+        try:
+            yield
+        finally:
+            if ours and (theirs := _current()) != ours:
+                _users = theirs
+                _change(ours)
 
 
 @contextmanager
@@ -34,7 +43,9 @@ def running_users_code() -> Iterator[None]:
     _ours = ours
     _change(_users)
     try:
-        yield
+        # A function that is left behind in its thread may still redirect a stream.
+        with _keeping_streams():
+            yield
     finally:
         _ours = before
         _change(ours)
@@ -43,6 +54,16 @@ def running_users_code() -> Iterator[None]:
 def absolute(path: str | Path) -> Path:
     """Return a path from our working folder, wherever users' code has gone."""
     return Path(_ours, path).absolute()
+
+
+@contextmanager
+def _keeping_streams() -> Iterator[None]:
+    stdout, stderr = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        _replaced.extend(stream for stream in (sys.stdout, sys.stderr) if stream not in (stdout, stderr, *_replaced))
+        sys.stdout, sys.stderr = stdout, stderr
 
 
 def _current() -> str:
