@@ -20,8 +20,9 @@ def main() -> None:
     if arguments in (["--help"], ["-h"]) and _print_help():
         return
     from evalloom.cli import app
+    from evalloom.console.process import run_process
 
-    sys.exit(app.run(arguments))
+    run_process(lambda: app.run(arguments))
 
 
 def _print_help() -> bool:

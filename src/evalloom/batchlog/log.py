@@ -153,7 +153,7 @@ class _Syncer:
     def __init__(self, path: Path, handles: tuple[int, ...]) -> None:
         self.is_due = False
         self.error: OSError | None = None
-        self._path = path
+        self._path = path.absolute()
         self._handles = handles
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)

@@ -9,6 +9,7 @@ import click
 
 from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
+from evalloom.console.process import end_at_once
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
@@ -66,6 +67,7 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
+        end_at_once()
         return 3
     except SystemExit:
         # click ends like this when the reader of our output is gone.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from itertools import takewhile
+from time import perf_counter
 from traceback import StackSummary, TracebackException
 from typing import Any
 
@@ -13,46 +14,77 @@ from msgspec import Struct
 
 from evalloom.core.errors import BudgetSpent, CallError
 from evalloom.core.functions import is_ours
+from evalloom.core.interrupt import Interrupted
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import CLAMP, did_you_mean, list_names, shorten
 from evalloom.core.threads import Threads
+from evalloom.core.user_loop import run_on_user_loop
 
 _LONGEST_MESSAGE = 1000
 
 
 class Callee:
-    """Calls a function; `read` turns its result into an output. A function that is not async runs in a thread."""
+    """Calls a function; `read` turns its result into an output.
+
+    An async function runs on the loop of users' code, any other in a thread: neither can block the engine. So do
+    `read` and the message of an exception, which may call methods of users' objects.
+    """
 
     def __init__(self, function: Callable[..., Any], read: Callable[[Any], Output]) -> None:
         self._function = function
         self._read = read
+        self.name: str = getattr(function, "__name__", type(function).__name__)
         # A callable object is async if its `__call__` is.
         self._is_async = any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
         self._threads = Threads()
 
-    async def __call__(self, args: list[Any], named: Record, context: Context) -> Output:
+    async def __call__(self, args: list[Any], named: Record, context: Context, limit: float | None = None) -> Output:
         """Return the output of one call. Raises CallError, and adds the traceback to the trace."""
+        if self._is_async:
+            start = partial(self._await, partial(self._function, *args, **named), context)
+            return _result(await run_on_user_loop(start, self.name, limit))
+
+        def call() -> Any:
+            try:
+                value = self._function(*args, **named)
+                return value if inspect.isawaitable(value) else self._read(value)
+            except BaseException as error:  # users' code may raise anything
+                return _failure(error, context)
+
+        began = perf_counter()
+        value = await self._threads.run(call, self.name, limit)
+        if inspect.isawaitable(value):
+            left = None if limit is None else max(0.001, limit - (perf_counter() - began))
+            value = await run_on_user_loop(partial(self._await, lambda: value, context), self.name, left)
+        return _result(value)
+
+    async def _await(self, call: Callable[[], Awaitable[Any]], context: Context) -> Output | CallError | BudgetSpent:
         try:
-            if self._is_async:
-                value = await self._function(*args, **named)
-            else:
-                value = await self._threads.run(lambda: self._function(*args, **named))
-                if inspect.isawaitable(value):
-                    value = await value
-            return self._read(value)
-        except (CallError, BudgetSpent, KeyboardInterrupt, GeneratorExit):
-            raise
-        except asyncio.CancelledError as error:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # The call itself was not cancelled: the function let the cancellation of an inner task through.
-            raise _raised(error, context) from None
+            return self._read(await call())
         except BaseException as error:  # users' code may raise anything
-            raise _raised(error, context) from None
+            return _failure(error, context)
 
     async def close(self) -> None:
         self._threads.close()
+
+
+def _result(value: Output | CallError | BudgetSpent) -> Output:
+    if isinstance(value, Output):
+        return value
+    raise value
+
+
+def _failure(error: BaseException, context: Context) -> CallError | BudgetSpent:
+    """Return the error of a call that raised; add its traceback, without our own frames, to the trace."""
+    if isinstance(error, CallError | BudgetSpent):
+        return error
+    if isinstance(error, Interrupted):
+        raise error
+    traceback = TracebackException.from_exception(error)
+    _remove_our_frames(traceback)
+    context.trace.append({"type": "traceback", "text": "".join(traceback.format())[-CLAMP:]})
+    message = "".join(traceback.format_exception_only()).strip()
+    return CallError("target_raised", shorten(message, _LONGEST_MESSAGE))
 
 
 class Parameters(Struct, frozen=True):
@@ -112,15 +144,6 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
         takes_any=any(item.kind is item.VAR_KEYWORD for item in parameters),
         takes_positions=any(item.kind is item.VAR_POSITIONAL for item in parameters),
     )
-
-
-def _raised(error: BaseException, context: Context) -> CallError:
-    """Return the error of a call that raised; add its traceback, without our own frames, to the trace."""
-    traceback = TracebackException.from_exception(error)
-    _remove_our_frames(traceback)
-    context.trace.append({"type": "traceback", "text": "".join(traceback.format())[-CLAMP:]})
-    message = "".join(traceback.format_exception_only()).strip()
-    return CallError("target_raised", shorten(message, _LONGEST_MESSAGE))
 
 
 def _remove_our_frames(traceback: TracebackException | None) -> None:

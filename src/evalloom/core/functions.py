@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from evalloom.core.digest import digest_text
+from evalloom.core.process_state import importing_users_code
 from evalloom.core.text import did_you_mean, quote
 
 _OURS = str(Path(__file__).resolve().parent)
@@ -90,9 +91,10 @@ def _import(place: str, folder: Path) -> ModuleType:
     is_path = place.endswith(".py") or "/" in place
     file = _file(place, is_path, folder)
     try:
-        if file is None:
-            return importlib.import_module(place)
-        return _load(file, file.stem if is_path else place)
+        with importing_users_code():
+            if file is None:
+                return importlib.import_module(place)
+            return _load(file, file.stem if is_path else place)
     except (Exception, SystemExit) as error:  # users' code runs at import
         traceback = TracebackException.from_exception(error)
         frames = [

@@ -15,9 +15,10 @@ from evalloom.batchlog import Damage, Log
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
+from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
-from evalloom.engine.loop import run_loop, stopping
+from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
 from evalloom.engine.results import Results, accepted_by
 from evalloom.engine.resume import PreviousRuns, Resume, case_of, open_log, warn_of_damage
@@ -68,7 +69,8 @@ def evaluate(
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeats
     live.tally.order = [profile.name for profile in plan.profiles]
-    return run_loop(_evaluate(plan, live, resume, warn))
+    with watching_users_code(warn):
+        return run_loop(_evaluate(plan, live, resume, warn))
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -159,13 +161,14 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             live.tally.pass_if = log.batch.options.get("pass_if")
             queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
-            try:
-                await _recount(plan, log, previous, scorer, queue, warn)
-                stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(runner))
-            except BudgetSpent as error:
-                with suppress(BudgetSpent):
-                    await scorer.finish()
-                stopped = str(error)
+            with running_users_code():
+                try:
+                    await _recount(plan, log, previous, scorer, queue, warn)
+                    stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(runner))
+                except BudgetSpent as error:
+                    with suppress(BudgetSpent):
+                        await scorer.finish()
+                    stopped = str(error)
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             finished_at = "" if stopped else utc_now()
             log.write_manifest(

@@ -8,9 +8,16 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from time import monotonic, sleep
 from typing import Any, TypeVar
 
+from evalloom.core.text import pluralize
+from evalloom.core.threads import hanging_names
+from evalloom.core.user_loop import abandoned_names, warnings_to
+
 Result = TypeVar("Result")
+_END_S = 0.3
+"""How long interrupted threads may take to end before they are reported."""
 
 
 @contextmanager
@@ -40,6 +47,21 @@ def _forget_signals(loop: asyncio.AbstractEventLoop) -> None:
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
+
+
+@contextmanager
+def watching_users_code(warn: Callable[[str], None]) -> Iterator[None]:
+    """Warns when users' code blocks its event loop, and in the end of threads that could not be ended."""
+    with warnings_to(warn):
+        yield
+    end = monotonic() + _END_S
+    while (names := [*abandoned_names(), *hanging_names()]) and monotonic() < end:
+        # An interrupt that is under way takes a moment.
+        sleep(0.02)
+    if names:
+        functions = ", ".join(f"{name}()" for name in dict.fromkeys(names))
+        threads = f"{pluralize(len(names), 'thread')} of users' code could not be ended: {functions}"
+        warn(f"{threads}. Give what the code waits for a time limit of its own [threads_left]")
 
 
 def run_loop(work: Coroutine[Any, Any, Result]) -> Result:

@@ -226,4 +226,5 @@ def _sources(request: RunRequest, settings: Settings, target: BuiltTarget, catal
         paths = own if is_own_first else settings.datasets or own
     if not paths:
         raise usage_error("no_dataset", f"name a dataset, or 'datasets:' in {FILE_NAME}")
-    return tuple(spooled(source) for source, _ in find_sources(paths, catalog, request.reading.encoding))
+    sources = (spooled(source) for source, _ in find_sources(paths, catalog, request.reading.encoding))
+    return tuple(msgspec.structs.replace(source, path=source.path and source.path.absolute()) for source in sources)

@@ -14,9 +14,10 @@ from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Case, Check
+from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean
 from evalloom.engine.cases import with_checks
-from evalloom.engine.loop import run_loop
+from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results, accepted_by
@@ -63,7 +64,8 @@ def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], Non
         request = msgspec.structs.replace(request, allow_code=True)
     if request.allow_code:
         refuse_without_sandbox()
-    return run_loop(_rescore(request, catalog, settings, judge, warn))
+    with watching_users_code(warn):
+        return run_loop(_rescore(request, catalog, settings, judge, warn))
 
 
 async def _rescore(
@@ -91,13 +93,16 @@ async def _rescore(
         try:
             damage: list[Damage] = []
             named = {CASE}
-            for number, (run, _) in enumerate(pairs(path, damage)):
-                if number % _PAUSE_EVERY == 0:
-                    await asyncio.sleep(0)  # without it, checks that call no llm would keep Ctrl-C from getting through
-                case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
-                named.update(name for check in case.checks for name in (check.name, check.kind))
-                await scorer.add(with_thresholds(case, request.thresholds), run)
-            await scorer.finish()
+            stored = pairs(path.absolute(), damage)
+            with running_users_code():
+                for number, (run, _) in enumerate(stored):
+                    if number % _PAUSE_EVERY == 0:
+                        # Without it, checks that call no llm would keep Ctrl-C from getting through.
+                        await asyncio.sleep(0)
+                    case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
+                    named.update(name for check in case.checks for name in (check.name, check.kind))
+                    await scorer.add(with_thresholds(case, request.thresholds), run)
+                await scorer.finish()
             warn_of_damage(damage, path, warn)
             for name in request.thresholds.keys() - named:
                 warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")

@@ -12,6 +12,7 @@ from msgspec import Struct
 from evalloom.batchlog import FOLDER, Damage, Log, RunIndex, batches, find, finished, manifest, pairs
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
+from evalloom.core.text import pluralize
 from evalloom.data.checks import CheckLists
 from evalloom.data.formats import Formats
 from evalloom.engine.cases import all_cases
@@ -102,18 +103,23 @@ def open_log(
         facts = {"options": batch.options | kept, "judge": batch.judge, "models": batch.models}
         log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_error(plan))
+        if not stored.finished_at and not stored.summary:
+            runs = f"{pluralize(len(done), 'finished run')} {'is' if len(done) == 1 else 'are'} kept"
+            message = f"{path.name}: its process ended in the middle of the batch; {runs}, the others run now"
+            warn(f"{message} [process_ended]")
         options = plan.options
         is_selection = options.tags or options.filter or options.limit is not None
         by_number = stored.has_numbered_cases
         selected = {job.key for job in plan.jobs(done, by_number)} if is_selection else None
         previous = PreviousRuns(
-            path, done, has_runs=True, scoring=plan.scoring(), selected=selected, by_number=by_number
+            path.absolute(), done, has_runs=True, scoring=plan.scoring(), selected=selected, by_number=by_number
         )
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
-        reusable = RunIndex(path, not resume.retry_errors, _retried_error(plan)) if path is not None else None
+        retried = _retried_error(plan)
+        reusable = RunIndex(path.absolute(), not resume.retry_errors, retried) if path is not None else None
         is_old = path is not None and manifest(path).has_numbered_cases
-        previous = PreviousRuns(log.path, reusable=reusable, old_keys=_old_keys(plan) if is_old else {})
+        previous = PreviousRuns(log.path.absolute(), reusable=reusable, old_keys=_old_keys(plan) if is_old else {})
     warn_of_damage(log.damage, log.path, warn)
     try:
         yield log, previous

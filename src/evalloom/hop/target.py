@@ -24,7 +24,7 @@ from evalloom.hop.operators.session import HopSession
 from evalloom.hop.outcome import split_status
 from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.settings import keys
-from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit, within
+from evalloom.targets.base import BuiltTarget, TargetOptions, text_in, time_limit
 
 TIMEOUT_S = 300.0
 """A hoplet makes several calls and verifies each answer, so the limit is generous."""
@@ -85,9 +85,6 @@ class HopletTarget:
         run_id = self._observer.run_start(self._parameters.name, contract_inputs) if self._observer else ""
         session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
 
-        async def call(inputs: Record, context: Context) -> Output:
-            return await self._callee(*arguments(self._parameters, self._contract, copied(inputs), session), context)
-
         start = perf_counter()
 
         def metadata(**more: Any) -> Record:
@@ -96,7 +93,8 @@ class HopletTarget:
             return {"case_id": context.case.id, "profile": context.profile.name, **more, **cached}
 
         try:
-            output = await within(call, self._limit)(contract_inputs, context)
+            bound = arguments(self._parameters, self._contract, copied(contract_inputs), session)
+            output = await self._callee(*bound, context, self._limit)
         except CallError as error:
             self._end(run_id, "ERROR", start, None, metadata(hop_status="FAIL", error=str(error)))
             raise

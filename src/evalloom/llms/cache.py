@@ -89,6 +89,7 @@ class Store:
 
     def __init__(self, path: Path = PATH, warn: Callable[[str], None] = lambda message: None) -> None:
         self._path = path
+        self._place = path.absolute()
         self._warn = warn
         self._connection: Connection | None = None
         self._is_usable = True
@@ -147,7 +148,7 @@ class Store:
     def _open(self) -> Connection | None:
         if self._connection is None and self._is_usable:
             try:
-                self._connection = _connect(self._path)
+                self._connection = _connect(self._place)
             except _store_errors() as error:
                 self._give_up(error)
         return self._connection

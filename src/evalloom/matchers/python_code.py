@@ -22,8 +22,10 @@ from evalloom.core.errors import CallError, usage_error
 from evalloom.core.functions import NoFunction, copied, find_function
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check, Need
+from evalloom.core.process_state import absolute
 from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
+from evalloom.core.user_loop import run_on_user_loop
 from evalloom.matchers.base import (
     CheckResult,
     Function,
@@ -74,20 +76,21 @@ async def _grade(check: Check, context: MatchContext, services: Services) -> Che
     if function is None:
         return await _grade_in_sandbox(check, context, min(limit, _MAX_SANDBOXED_S))
     try:
-        async with asyncio.timeout(limit) as clock:
-            answer = await _called(function, context)
+        answer = await _called(function, context, limit)
     except AssertionError as error:
         return failed(f"{_shown(check)}: {show(str(error), 200)}" if str(error) else f"{_shown(check)} refused it")
     except CallError as error:
+        if error.code == "timeout":
+            late = error.message.partition(": ")[2]
+            reason = f"{_shown(check)} gave no answer within {limit:g} s; timeout_s sets how long it may take"
+            return unscored(f"{reason}: {late}" if late else reason)
         return unscored(f"{_shown(check)}: {error}")
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
         return unscored(f"{_shown(check)} was cancelled from inside")
-    except (Exception, SystemExit) as error:  # the user's code may raise anything
-        if clock.expired():
-            return unscored(f"{_shown(check)} gave no answer within {limit:g} s; timeout_s sets how long it may take")
+    except BaseException as error:  # the user's code may raise anything
         return unscored(f"{_shown(check)} raised {type(error).__name__}: {show(str(error), 200)}")
     return _grade_of(answer, check)
 
@@ -98,7 +101,7 @@ async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -
 
     case = context.case
     described = {"id": case.id, "inputs": case.inputs, "tags": case.tags, "meta": case.meta, "raw": case.raw}
-    code = Code(reference=check.expected, folder=Path(case.origin.file).parent)
+    code = Code(reference=check.expected, folder=absolute(case.origin.file).parent)
     try:
         (done,) = await run_code(code, [Call(ordered=(context.value, described))], Limits(cpu_s=limit, wall_s=limit))
     except CallError as error:
@@ -112,14 +115,15 @@ async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -
     return _grade_of(done.value, check)
 
 
-async def _called(function: Function, context: MatchContext) -> Any:
-    """Call a function; one that is not async runs in a thread, so that it does not block other runs."""
+async def _called(function: Function, context: MatchContext, limit: float) -> Any:
+    """Call a function where it cannot block other runs: on the loop of users' code, or in a thread."""
     value = copied(context.value)
-    arguments = (value, context.case) if takes_case(function) else (value,)
+    call = partial(function, value, context.case) if takes_case(function) else partial(function, value)
+    name = str(getattr(function, "__qualname__", type(function).__qualname__))
     if inspect.iscoroutinefunction(function):
-        return await function(*arguments)
-    answer = await _THREADS.run(partial(function, *arguments))
-    return await answer if inspect.isawaitable(answer) else answer
+        return await run_on_user_loop(call, name, limit)
+    answer = await _THREADS.run(call, name, limit)
+    return await run_on_user_loop(lambda: answer, name, limit) if inspect.isawaitable(answer) else answer
 
 
 def _allowed(check: Check, services: Services) -> Function | CheckResult | None:

@@ -92,10 +92,11 @@ def takes_anything(target: PythonTarget, step: Step) -> bool:
 class FunctionRunner:
     """Calls the user's function named by `code_ref`."""
 
-    enforces_timeout = False
+    enforces_timeout = True
 
     def __init__(self, target: PythonTarget, step: Step) -> None:
         self._target = target
+        self._timeout = step.timeout
         self._is_mapped = bool(step.mapping) or step.batch_mode
         self.takes: frozenset[str] | None = None if takes_anything(target, step) else target.names
         self.needs = target.required
@@ -105,7 +106,7 @@ class FunctionRunner:
         if lacking and (self._is_mapped or not values):
             has = f"its inputs are {list_names(values)}{did_you_mean(lacking[0], values)}"
             raise CallError("missing_argument", f"its function needs {lacking[0]!r}; {has}")
-        return (await self._target(values, context)).value
+        return (await self._target(values, context, self._timeout)).value
 
 
 class CodeRunner:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -117,19 +116,27 @@ def within(call: Target, timeout_s: float, why: Callable[[Context], str] = lambd
     # Deferred: every start needs to know what a target is, and few call one.
     import asyncio
 
+    from evalloom.core.user_loop import TimeLimit
+    from evalloom.core.user_loop import time_limit as current_limit
+
     async def timed(inputs: Record, context: Context) -> Output:
-        start = perf_counter()
+        limit = TimeLimit(timeout_s)
+        token = current_limit.set(limit)
         try:
-            async with asyncio.timeout(timeout_s) as limit:
+            async with asyncio.timeout(None) as timeout:
+                limit.watch(timeout)
                 output = await call(inputs, context)
         except TimeoutError:
-            if not limit.expired():
+            if not timeout.expired():
                 raise
         else:
-            # Users' code may block, or ignore its cancellation: then it answers, but too late.
-            if perf_counter() - start <= timeout_s and not limit.expired():
+            # A target may ignore its cancellation: then it answers, but too late.
+            if limit.left >= 0 and not timeout.expired():
                 return output
-        raise CallError("timeout", f"no answer within {timeout_s:g} s{why(context)}") from None
+        finally:
+            limit.end()
+            current_limit.reset(token)
+        raise CallError("timeout", f"no answer within {timeout_s:g} s{limit.reason or why(context)}") from None
 
     return timed
 

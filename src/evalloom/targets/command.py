@@ -34,7 +34,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     words = _words(spec["command"])
     limit = time_limit(spec, options) or TIMEOUT_S
     environment, secrets = _environment(spec, options.environment)
-    command = CommandTarget(words, spec, folder, environment)
+    command = CommandTarget(words, spec, folder.absolute(), environment)
     _check_program(words[0], folder, environment)
     # The files that it names by relative paths, such as its script and configuration.
     named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import CellType
 from typing import Any
 
+from evalloom.core.bridge import Bridge
 from evalloom.core.calling import Callee, parameters_of
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import usage_error
@@ -16,7 +17,7 @@ from evalloom.core.functions import NoFunction, copied, find_function, sources_o
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import quote
 from evalloom.core.value import as_output
-from evalloom.targets.base import DEFAULTS, TIMEOUT_S, BuiltTarget, TargetOptions, text_in, time_limit, within
+from evalloom.targets.base import DEFAULTS, TIMEOUT_S, BuiltTarget, TargetOptions, text_in, time_limit
 
 Read = Callable[[Any], Output]
 
@@ -38,7 +39,8 @@ def build(
     except NoFunction as error:
         raise usage_error("target_missing", f"python:{reference}: {error}") from None
     name = text_in(spec, "name") or f"python:{reference}"
-    return _build_target(PythonTarget(function, read), name, reference, sources, time_limit(spec, options))
+    target = PythonTarget(function, read, time_limit(spec, options) or TIMEOUT_S)
+    return _build_target(target, name, reference, sources)
 
 
 def build_callable(function: Callable[..., Any], name: str = "", options: TargetOptions = DEFAULTS) -> BuiltTarget:
@@ -47,19 +49,17 @@ def build_callable(function: Callable[..., Any], name: str = "", options: Target
         raise usage_error("target_missing", f"expected a function, got {quote(function)}")
     own = getattr(function, "__qualname__", type(function).__qualname__)
     identity = [name, _identity(function)]
-    target = PythonTarget(function)
-    return _build_target(target, name or f"python:{own}", identity, sources_of(function), time_limit({}, options))
+    target = PythonTarget(function, limit=time_limit({}, options) or TIMEOUT_S)
+    return _build_target(target, name or f"python:{own}", identity, sources_of(function))
 
 
-def _build_target(
-    target: PythonTarget, name: str, identity: Any, sources: tuple[Path, ...], limit: float | None
-) -> BuiltTarget:
+def _build_target(target: PythonTarget, name: str, identity: Any, sources: tuple[Path, ...]) -> BuiltTarget:
     texts = [file.read_bytes().decode("utf-8", "replace") for file in sources] or _notebook_source(target.function)
     return BuiltTarget(
         name=name,
         kind="python",
         digest=digest_of("python", identity, texts),
-        call=within(target, limit or TIMEOUT_S),
+        call=target,
         variables=target.variables,
         defaulted=target.names - target.variables,
         watch=sources,
@@ -70,8 +70,9 @@ def _build_target(
 class PythonTarget:
     """Calls a function with the inputs that it takes."""
 
-    def __init__(self, function: Callable[..., Any], read: Read = as_output) -> None:
+    def __init__(self, function: Callable[..., Any], read: Read = as_output, limit: float | None = None) -> None:
         self.function = function
+        self._limit = limit
         self._callee = Callee(function, read)
         self._parameters = parameters_of(function)
         self._contexts = self._parameters.annotated(Context)
@@ -81,13 +82,19 @@ class PythonTarget:
         self.takes_any = self._parameters.takes_any or self._parameters.is_unknown
         self.variables = frozenset(required) if len(required) > 1 else frozenset[str]()
 
-    async def __call__(self, inputs: Record, context: Context) -> Output:
-        contexts = dict.fromkeys(self._contexts, context)
+    async def __call__(self, inputs: Record, context: Context, limit: float | None = None) -> Output:
+        """Return the output of one call, within `limit` seconds or the limit of the target."""
+        names = self._contexts
         if "context" in self._parameters.names and "context" not in inputs:
-            contexts["context"] = context
-        args, named = self._parameters.bind(inputs, contexts)
-        # Copy only the arguments that the function takes: the inputs may hold much more.
-        return await self._callee([copied(arg) for arg in args], copied(named), context)
+            names = [*names, "context"]
+        bridge = Bridge() if names else None
+        args, named = self._parameters.bind(inputs, dict.fromkeys(names, bridge.context(context)) if bridge else {})
+        try:
+            # Copy only the arguments that the function takes: the inputs may hold much more.
+            return await self._callee([copied(arg) for arg in args], copied(named), context, limit or self._limit)
+        finally:
+            if bridge is not None:
+                bridge.close()
 
     async def close(self) -> None:
         await self._callee.close()

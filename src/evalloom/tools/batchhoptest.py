@@ -14,6 +14,7 @@ from evalloom.cli import app
 from evalloom.cli.run import RunCommand, request_from
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line
+from evalloom.console.process import run_process
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
 from evalloom.core.errors import usage_error
 from evalloom.engine.resume import Resume
@@ -111,7 +112,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
 
 def main() -> None:
     """Run the tool."""
-    sys.exit(app.run(sys.argv[1:], command, TOOL))
+    run_process(lambda: app.run(sys.argv[1:], command, TOOL))
 
 
 if __name__ == "__main__":

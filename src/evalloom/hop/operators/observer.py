@@ -37,6 +37,7 @@ class HopletObserver:
     ) -> None:
         path = Path(path)
         self.path = path / FILE_NAME if path.is_dir() or path.suffix != ".jsonl" else path
+        self._place = self.path.absolute()
         self._hide = hide
         self._lock = Lock()
         self._file = -1
@@ -81,7 +82,7 @@ class HopletObserver:
             line = self._hide(json_of(record)).encode() + b"\n"
             with self._lock:
                 if self._file < 0:
-                    self._file, self._is_cut = _open_log(self.path)
+                    self._file, self._is_cut = _open_log(self._place)
                 self._write(line)
         except Exception as error:  # users' code: `hide` may be theirs, and nothing here may end a run
             if not self.errors:

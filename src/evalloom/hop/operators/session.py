@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.bridge import Bridge
 from evalloom.core.errors import CallError
 from evalloom.core.model import Llm, Outcome, Record, Request, Response
 from evalloom.hop.operators import prompts
@@ -36,10 +34,6 @@ ATTEMPTS = 3
 _LONGEST_ANSWER = 1000
 _NO_REASON = "no reason was given"
 _ENDED: tuple[Outcome, str] = ("FAIL", "the run has ended, so no further request is sent")
-
-
-class _RunEnded(Exception):
-    """The run has ended, so no further call is made."""
 
 
 class _Question(Struct, frozen=True):
@@ -83,24 +77,22 @@ class HopSession:
         self.tracer = tracer if tracer is not None else Tracer()
         self._run = run
         self._verify = verify if verify is not None else run
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with suppress(RuntimeError):  # no loop is running
-            self._loop = asyncio.get_running_loop()
-        self.has_ended = False
+        self.bridge = Bridge()
         self.cached_calls = 0
         """The number of answers from the cache so far."""
-        self._pending: set[Future[tuple[Outcome, Any]]] = set()
+
+    @property
+    def has_ended(self) -> bool:
+        return self.bridge.is_closed
 
     def close(self) -> None:
         """End the run: later calls of operators fail without sending a request.
 
-        A sync hoplet that timed out continues in its thread; its pending calls are cancelled, and its tracer records
-        nothing more.
+        A sync hoplet that timed out may continue in its thread; its pending calls are cancelled, and its tracer
+        records nothing more.
         """
-        self.has_ended = True
+        self.bridge.close()
         self.tracer.close()
-        for operation in tuple(self._pending):
-            operation.cancel()
 
     async def hop_get(
         self,
@@ -170,37 +162,12 @@ class HopSession:
     async def _operate(
         self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
     ) -> tuple[Outcome, Any]:
-        """Run one operator in the event loop of the session, even if a sync hoplet's thread has its own loop.
+        """Run the attempts of one operator, and trace them as one step.
 
-        Connections, limits and locks of the llms belong to that loop.
+        It runs where the hoplet runs, as verifiers and types are users' code; only requests to an llm go elsewhere.
         """
         if self.has_ended:
             return _ENDED
-        work = self._run_traced(op, task, ask, verifier)
-        home = self._loop
-        if home is None or home is asyncio.get_running_loop() or not home.is_running():
-            return await work
-        return await self._wait_for(asyncio.run_coroutine_threadsafe(work, home))
-
-    async def _wait_for(self, operation: Future[tuple[Outcome, Any]]) -> tuple[Outcome, Any]:
-        """Wait for an operator that runs in the session's loop; `close` cancels it."""
-        self._pending.add(operation)
-        operation.add_done_callback(self._pending.discard)
-        if self.has_ended:
-            # The session may have been closed before this call was registered.
-            operation.cancel()
-        try:
-            return await asyncio.wrap_future(operation)
-        except asyncio.CancelledError:
-            here = asyncio.current_task()
-            if not self.has_ended or (here and here.cancelling()):
-                raise
-            return _ENDED
-
-    async def _run_traced(
-        self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
-    ) -> tuple[Outcome, Any]:
-        """Run the attempts of one operator, and trace them as one step."""
         start = perf_counter()
         attempts: list[Record] = []
         calls = _Calls(self)
@@ -281,9 +248,7 @@ class _Calls:
         """The number of answers from the cache."""
 
     async def ask(self, llm: Llm, request: Request) -> Response:
-        if self._session.has_ended:
-            raise _RunEnded
-        response = await llm(request)
+        response = await self._session.bridge.ask(llm, request)
         self.cached += response.usage.cached
         self._session.cached_calls += response.usage.cached
         return response

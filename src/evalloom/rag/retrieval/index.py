@@ -116,6 +116,7 @@ class Index:
         self.damaged_copy: Path | None = None
         """Where a damaged store was moved, if any; the store has been rebuilt."""
         identity = f"{os.path.realpath(root)}\n{options.chunk}\n{options.overlap}"
+        folder = folder.absolute()
         self._common = folder
         self._folder = folder / digest_bytes(identity.encode("utf-8", "surrogateescape"), 8)
         self._path = self._folder / "index.sqlite"

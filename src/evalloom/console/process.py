@@ -1,0 +1,108 @@
+"""The process of a command: stdout is for evalloom alone, and no thread of users' code keeps it from ending."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn, TextIO, cast
+
+_last_s = 3.0
+"""How long threads and exit handlers of users' code may take after a command has ended."""
+
+
+_exit = os._exit
+
+
+def end_at_once() -> None:
+    """Do not wait for users' code when the command has ended: the user has interrupted twice."""
+    global _last_s
+    _last_s = 0.2
+
+
+class _Stdout:
+    """Writes of the main thread go to our stdout; what other threads write, which is users' code, goes to stderr."""
+
+    def __init__(self, ours: TextIO) -> None:
+        self._ours = ours
+        self._main = threading.main_thread()
+
+    def __getattr__(self, name: str) -> Any:
+        is_ours = threading.current_thread() is self._main
+        return getattr(self._ours if is_ours else sys.stderr, name)
+
+
+def run_process(command: Callable[[], int]) -> NoReturn:
+    """Run a command and end the process with its exit code."""
+    stdout = sys.stdout
+    ours = _take_stdout()
+    os._exit = _reported_exit(os.getpid())  # type: ignore[assignment]
+    code = 3
+    try:
+        code = command()
+    finally:
+        if ours is not None:
+            code = _flush(ours, code)
+            # From here on only exit handlers print, and those are users' code; its descriptor is stderr.
+            sys.stdout = stdout
+        # Ctrl-C in this time ends the process without a traceback.
+        signal.signal(signal.SIGINT, lambda number, frame: _exit(code))
+        threading.Thread(target=_end, args=(code,), name="evalloom-exit", daemon=True).start()
+    sys.exit(code)
+
+
+def _take_stdout() -> TextIO | None:
+    """Move stdout to a descriptor of our own, and let descriptor 1 be stderr, for users' code and its processes."""
+    stdout = sys.stdout
+    try:
+        if stdout is None or sys.stderr is None or stdout.fileno() != 1:
+            return None
+        stdout.flush()
+        own = os.dup(1)
+        os.dup2(2, 1)
+    except (OSError, ValueError):  # a closed descriptor: leave everything as it is
+        return None
+    ours = os.fdopen(own, "w", encoding=stdout.encoding, errors=stdout.errors, buffering=1 if stdout.isatty() else -1)
+    sys.stdout = cast(TextIO, _Stdout(ours))
+    return ours
+
+
+def _flush(ours: TextIO, code: int) -> int:
+    """Write the rest of our output, and return the exit code: 3 if it cannot be written."""
+    try:
+        ours.flush()
+        return code
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            sys.stderr.write(f"evalloom: stdout: cannot be written: {(error.strerror or '').lower()} [cannot_write]\n")
+        # The stream is flushed once more when it is closed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), ours.fileno())
+        return 3
+
+
+def _reported_exit(process: int) -> Callable[[int], NoReturn]:
+    """Return an `os._exit` that reports itself and is no success: users' code may call it in the middle of a run."""
+
+    def exit_now(status: int) -> NoReturn:
+        # A child that users' code forked may end as it likes.
+        if os.getpid() == process:
+            with suppress(Exception):
+                message = f"the code under test ended the process with os._exit({status})"
+                sys.stderr.write(f"evalloom: {message}. Finished runs are stored: --resume [process_ended]\n")
+                sys.stderr.flush()
+            status = status or 3
+        _exit(status)
+
+    return exit_now
+
+
+def _end(code: int) -> None:
+    """End the process if it does not end by itself: Python waits for threads of a pool, which may hang."""
+    threading.Event().wait(_last_s)
+    with suppress(Exception):
+        sys.stderr.write("evalloom: ended, although threads of the code under test still run [threads_left]\n")
+        sys.stderr.flush()
+    _exit(code)
