@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, Reply, status_error
+from evalloom.core.http import Client, Reply, join_path, status_error
 from evalloom.core.model import Llm, Record, Request, Response, Usage
 from evalloom.core.text import quote
 
@@ -30,7 +30,7 @@ class OpenAi:
         stream: bool = False,
     ) -> None:
         self._client = client
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._url = join_path(base_url, "/chat/completions")
         self._model = model
         self._headers = json_headers(key, headers)
         self._stream = stream
@@ -39,7 +39,7 @@ class OpenAi:
         """Return one completion."""
         reply = await self._client.send("POST", self._url, encode(self._body(request)), self._headers)
         if reply.status != 200:
-            raise status_error(reply, error_text(reply.body))
+            raise status_error(reply, error_text(reply.body), self._url)
         # Some servers do not stream although they are asked to.
         is_stream = self._stream and not reply.body.lstrip().startswith(b"{")
         answer = _join_stream(reply.body) if is_stream else decode(reply)
@@ -70,7 +70,7 @@ class OpenAiEmbeddings:
         self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
     ) -> None:
         self._client = client
-        self._url = base_url.rstrip("/") + "/embeddings"
+        self._url = join_path(base_url, "/embeddings")
         self._model = model
         self._headers = json_headers(key, headers)
 

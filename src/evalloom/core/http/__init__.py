@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from evalloom.core.http.attempts import RETRIES, Sleep, retry, sleeping, status_error
     from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback
     from evalloom.core.http.reply import Reply, is_secret
+    from evalloom.core.http.urls import display_url, join_path
 
 __all__ = [
     "MAX_BYTES",
@@ -16,9 +17,11 @@ __all__ = [
     "Client",
     "Reply",
     "Sleep",
+    "display_url",
     "find_proxy",
     "is_loopback",
     "is_secret",
+    "join_path",
     "retry",
     "sleeping",
     "status_error",
@@ -29,6 +32,7 @@ __getattr__ = lazy_names(
     {
         "evalloom.core.http.client": ("MAX_BYTES", "Client", "find_proxy", "is_loopback"),
         "evalloom.core.http.reply": ("Reply", "is_secret"),
+        "evalloom.core.http.urls": ("display_url", "join_path"),
         "evalloom.core.http.attempts": ("RETRIES", "Sleep", "retry", "sleeping", "status_error"),
     },
 )

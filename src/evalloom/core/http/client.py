@@ -21,6 +21,7 @@ from msgspec import structs
 from evalloom.core.errors import CallError
 from evalloom.core.http.connection import Connection
 from evalloom.core.http.reply import Reply, is_secret
+from evalloom.core.http.urls import display_url
 
 MAX_BYTES = 16 * 1024 * 1024
 """The limit for one answer: no model writes more, and one answer must not exhaust the memory of a batch."""
@@ -59,7 +60,13 @@ class Client:
             head = _through_proxy(head, url, endpoint.proxy)
         content = body or b""
         length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
-        reply = await self._ask(endpoint, head + length + content)
+        try:
+            reply = await self._ask(endpoint, head + length + content)
+        except CallError as error:
+            if error.code == "cannot_connect":
+                raise  # it names the host already
+            message = f"{error.message} ({display_url(url)})"
+            raise CallError(error.code, message, error.is_transient, error.retry_after) from None
         if reply.status >= 400 and self._secret and self._secret in reply.body:
             reply = structs.replace(reply, body=reply.body.replace(self._secret, b"[hidden]"))
         return reply
