@@ -65,6 +65,17 @@ def test_retry_after_delays_that_request_only(suite: Suite, serve: Callable[...,
     assert [run["case_id"] for run in suite.lines()][-1] == "c0", "the others did not wait for it"
 
 
+def test_identical_requests_in_flight_are_sent_once_also_when_they_are_retried(
+    suite: Suite, serve: Callable[..., Server]
+) -> None:
+    server = serve()
+    suite.settings(server.url, "temperature: 0")
+    suite.cases(["[[flaky-1]] say: same"] * 40)
+    found = suite.summary("-j", "4")
+    assert (found["passed"], found["cached"], found["retries"]) == (40, 39, 1)
+    assert server.stats()["requests"] == 2
+
+
 def test_other_4xx_are_not_tried_again(suite: Suite, serve: Callable[..., Server]) -> None:
     server = serve()
     suite.settings(server.url)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from time import time
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from evalloom.core.errors import CallError
 from evalloom.core.http.reply import Reply
@@ -18,8 +18,23 @@ _LONGEST_WAIT_S = 300.0
 Result = TypeVar("Result")
 Sleep = Callable[[float], Awaitable[None]]
 
+
+class Wait(Protocol):
+    """Waits for something that does not fail, and returns its result."""
+
+    def __call__(self, awaited: Awaitable[Result], /) -> Awaitable[Result]: ...
+
+
 sleeping: ContextVar[Sleep] = ContextVar("sleeping", default=asyncio.sleep)
 """The sleep before a retry; the scheduler sets one that releases the slot of the run."""
+
+
+def _await(awaited: Awaitable[Result], /) -> Awaitable[Result]:
+    return awaited
+
+
+waiting: ContextVar[Wait] = ContextVar("waiting", default=_await)
+"""How a call waits for another one, which may need the slot of the run: the scheduler sets one that releases it."""
 
 
 def status_error(reply: Reply, detail: str, url: str = "") -> CallError:
