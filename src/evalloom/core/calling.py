@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import BudgetSpent, CallError
+from evalloom.core.errors import BatchStop, CallError
 from evalloom.core.functions import is_ours
 from evalloom.core.model import Context, Output, Record
 from evalloom.core.text import CLAMP, did_you_mean, list_names, shorten
@@ -40,7 +40,7 @@ class Callee:
                 if inspect.isawaitable(value):
                     value = await value
             return self._read(value)
-        except (CallError, BudgetSpent, KeyboardInterrupt, GeneratorExit):
+        except (CallError, BatchStop, KeyboardInterrupt, GeneratorExit):
             raise
         except asyncio.CancelledError as error:
             task = asyncio.current_task()

@@ -366,7 +366,10 @@ def refused(status: int, retry_after: str | None = None) -> CallError:
     [
         ("http://h/v1", "http://h/v1/models"),
         ("http://h/v1/", "http://h/v1/models"),
-        ("https://a/openai/deployments/g?api-version=2024-10-21", "https://a/openai/deployments/g/models?api-version=2024-10-21"),
+        (
+            "https://a/openai/deployments/g?api-version=2024-10-21",
+            "https://a/openai/deployments/g/models?api-version=2024-10-21",
+        ),
         ("http://h/?a=b/c", "http://h/models?a=b/c"),
     ],
 )

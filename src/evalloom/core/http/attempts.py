@@ -63,7 +63,11 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-async def retry(call: Callable[[], Awaitable[Result]], retries: int = RETRIES) -> tuple[Result, int]:
+async def retry(
+    call: Callable[[], Awaitable[Result]],
+    retries: int = RETRIES,
+    on_retry: Callable[[CallError], None] = lambda error: None,
+) -> tuple[Result, int]:
     """Return the result of a call and the number of retries; retries transient errors only."""
     for attempt in range(retries + 1):
         try:
@@ -77,6 +81,7 @@ async def retry(call: Callable[[], Awaitable[Result]], retries: int = RETRIES) -
                 if attempt:
                     message += f"{' Gave' if message.endswith('?') else '; gave'} up after {attempt + 1} attempts"
                 raise CallError(error.code, message, error.is_transient, error.retry_after) from None
+            on_retry(error)
             await sleeping.get()(_delay(error, attempt))
     raise AssertionError("the last attempt returns or raises")
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
-from evalloom.core.errors import BudgetSpent
+from evalloom.core.errors import BatchStop, LlmUnavailable
 from evalloom.core.http import Wait, sleeping, waiting
 from evalloom.core.model import Run
 from evalloom.engine.run.jobs import Job
@@ -88,12 +88,14 @@ async def execute(
 
     A job that waits for its needs takes no slot; `slots.wake` is set when it may be ready.
     When `stop` is set, no run begins, and runs in flight are cancelled: they are not counted, so they can be resumed.
-    When the budget is spent, runs in flight may end, and then BudgetSpent is raised.
+    When the budget is spent, runs in flight may end, and then BudgetSpent is raised. When an llm does not answer, the
+    same holds for the profile of the run that met it: the runs of other profiles go on, and then LlmUnavailable is raised.
     """
     queue = jobs if isinstance(jobs, DependencyQueue) else DependencyQueue(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
     ended: deque[asyncio.Task[Run]] = deque()
-    spent: BudgetSpent | None = None
+    stopped: BatchStop | None = None
+    unavailable: dict[str, None] = {}
 
     async def in_slot(job: Job) -> Run:
         wait = slots.waiter()
@@ -112,12 +114,12 @@ async def execute(
     watcher = asyncio.create_task(wake_on_stop())
     try:
         while not stop.is_set():
-            while slots.is_free and spent is None and (job := queue.next_ready()) is not None:
+            while slots.is_free and stopped is None and (job := queue.next_ready()) is not None:
                 task = asyncio.ensure_future(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
                 task.add_done_callback(on_end)
-            if not tasks and (spent is not None or not queue.is_waiting):
+            if not tasks and (stopped is not None or not queue.is_waiting):
                 break
             if not ended:
                 slots.wake.clear()
@@ -126,8 +128,11 @@ async def execute(
                 task = ended.popleft()
                 try:
                     yield tasks[task], task.result()
-                except BudgetSpent as error:
-                    spent = error
+                except LlmUnavailable as error:
+                    unavailable[str(error)] = None
+                    queue.drop_profile(tasks[task])
+                except BatchStop as error:
+                    stopped = error
                 del tasks[task]
                 slots.leave()
     finally:
@@ -135,5 +140,7 @@ async def execute(
         for task in tasks:
             task.cancel()
         await asyncio.gather(watcher, *tasks, return_exceptions=True)
-    if spent is not None:
-        raise spent
+    if stopped is not None:
+        raise stopped
+    if unavailable and not stop.is_set():
+        raise LlmUnavailable("; ".join(unavailable))
