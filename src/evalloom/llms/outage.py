@@ -18,7 +18,7 @@ from evalloom.core.model import Llm, Request, Response
 from evalloom.llms.retry import Retry
 
 IN_A_ROW = 10
-"""So many failures without an answer in between are an outage. To be wrong about it mostly costs a pause of a second."""
+"""So many failures without an answer in between are an outage. A wrong guess mostly costs a pause of a second."""
 PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0)
 """How long the llm is left alone before each further question."""
 _AFTER_OTHERS_S = 0.1

@@ -88,8 +88,8 @@ async def execute(
 
     A job that waits for its needs takes no slot; `slots.wake` is set when it may be ready.
     When `stop` is set, no run begins, and runs in flight are cancelled: they are not counted, so they can be resumed.
-    When the budget is spent, runs in flight may end, and then BudgetSpent is raised. When an llm does not answer, the
-    same holds for the profile of the run that met it: the runs of other profiles go on, and then LlmUnavailable is raised.
+    When the budget is spent, runs in flight may end, and then BudgetSpent is raised. When an llm does not answer, no
+    further run of that profile begins; the runs of other profiles go on, and then LlmUnavailable is raised.
     """
     queue = jobs if isinstance(jobs, DependencyQueue) else DependencyQueue(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
