@@ -128,6 +128,16 @@ def test_requests_that_fail_for_themselves_do_not_end_a_batch_while_others_are_a
     assert [str(outcome) for outcome in outcomes] == ["fine"] + [str(DOWN)] * 30 + ["fine"] * 30
 
 
+def test_what_a_call_waited_in_an_outage_is_no_latency() -> None:
+    async def run() -> float:
+        guarded = Guarded(Llm(lambda number, prompt: DOWN if 1 < number < 12 else None), "far", pauses_s=(0.05, 0.05))
+        await guarded(ask())
+        await asyncio.gather(*(guarded(ask()) for _ in range(IN_A_ROW - 1)), return_exceptions=True)
+        return (await guarded(ask())).usage.waited_s
+
+    assert asyncio.run(run()) >= 0.05
+
+
 def test_models_of_one_server_are_told_apart() -> None:
     async def run() -> None:
         guarded = Guarded(Llm(lambda number, prompt: REFUSED if prompt == "b" else None), "far")

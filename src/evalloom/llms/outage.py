@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from time import perf_counter
 
 from evalloom.core.errors import CallError, LlmUnavailable
 from evalloom.core.http import sleeping, waiting
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Llm, Request, Response
+from evalloom.core.model import Llm, Request, Response, with_usage
 from evalloom.llms.retry import Retry
 
 IN_A_ROW = 10
@@ -23,6 +24,7 @@ PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0, 120.0)
 """How long the llm is left alone before each further question."""
 _AFTER_OTHERS_S = 0.1
 """A request that has failed lets a new one ask first: it may have failed because of what it says."""
+_NO_WAIT_S = 0.001
 _REFUSED = frozenset({"http_401", "http_402", "http_403", "http_404", "cannot_connect", "bad_url"})
 _UNKNOWN_MODEL = lazy_pattern(
     r"\bmodel\b.{0,80}?\b(?:not exist|not found|not available|unknown)|\b(?:unknown|invalid|no such) model\b",
@@ -108,8 +110,9 @@ class Guarded:
         """Return the answer. A request that failed in an outage is sent once more when it is over."""
         health = self._health(request)
         is_probe = is_resent = False
+        begun = sent = perf_counter()
         if not health.has_answered or health.failures or health.outage:
-            is_probe = await self._admit(health)
+            is_probe, sent = await self._admit(health), perf_counter()
         while True:
             health.in_flight += 1
             try:
@@ -132,8 +135,10 @@ class Guarded:
                 if health.failures or not health.has_answered:
                     health.is_probing = health.is_probing and not is_probe
                     health.answered()
-                return response
-            is_resent, is_probe = True, await self._admit(health, has_failed=True)
+                if sent - begun < _NO_WAIT_S:
+                    return response
+                return with_usage(response, waited_s=response.usage.waited_s + sent - begun)
+            is_resent, is_probe, sent = True, await self._admit(health, has_failed=True), perf_counter()
 
     def _health(self, request: Request) -> _Health:
         model = request.params.get("model")
