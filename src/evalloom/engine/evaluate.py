@@ -13,7 +13,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BatchStop, CallError, EvalloomError, LlmUnavailable, usage_error
+from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
@@ -176,7 +176,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             facts = {
                 "finished_at": "" if stopped else utc_now(),
                 "summary": msgspec.to_builtins(summary),
-                "outage": stopped if code == LlmUnavailable.code else "",
+                "outages": llms.in_outage() if stopped else [],
             }
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
     finally:

@@ -112,7 +112,7 @@ def open_log(
             scoring=plan.scoring(),
             selected=selected,
             by_number=by_number,
-            had_outage=bool(stored.outage),
+            had_outage=bool(stored.outages),
         )
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
@@ -136,7 +136,7 @@ def _old_keys(plan: Plan) -> dict[tuple[int, str, int], str]:
 def _retried_errors(plan: Plan, path: Path) -> set[str]:
     """Return the codes of errors whose runs are tried again: --allow-code resolves them, or an outage caused them."""
     codes = {_NOT_ALLOWED} if plan.allow_code else set()
-    return codes | outage.CODES if manifest(path).outage else codes
+    return codes | outage.CODES if manifest(path).outages else codes
 
 
 def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:

@@ -99,6 +99,7 @@ class Llms:
         self._answering: dict[tuple[str, Maker], Llm] = {}
         self._limiters: dict[str, Limiter] = {}
         self._closing: list[Client | Recorder] = []
+        self._guarded: dict[str, outage.Guarded] = {}
 
     def get(self, name: str, is_judge: bool = False) -> Llm:
         """Return the llm of a name.
@@ -114,6 +115,10 @@ class Llms:
         from evalloom.llms.openai import Embedding
 
         return Embedding(self._metered(settings.llm_of(self._settings, name), _embeddings))
+
+    def in_outage(self) -> list[str]:
+        """Return the names of llms that do not answer now."""
+        return [name for name, guarded in self._guarded.items() if not guarded.is_answering]
 
     async def close(self) -> None:
         """Write the cache and close connections."""
@@ -165,7 +170,7 @@ class Llms:
             from evalloom.core.http import display_url
 
             concurrency = llm.concurrency or self._options.concurrency
-            client = outage.Guarded(
+            client = self._guarded[llm.name] = outage.Guarded(
                 client, llm.name, display_url(llm.base_url), concurrency, self._warn, outage.PAUSES_S
             )
         if not self._options.record:

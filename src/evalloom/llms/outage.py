@@ -140,6 +140,11 @@ class Guarded:
                 return with_usage(response, waited_s=response.usage.waited_s + sent - begun)
             is_resent, is_probe, sent = True, await self._admit(health, has_failed=True), perf_counter()
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether no model is in an outage now."""
+        return all(not health.outage and health.failures < IN_A_ROW for health in self._models.values())
+
     def _health(self, request: Request) -> _Health:
         model = request.params.get("model")
         health = self._models.get(model)
