@@ -204,8 +204,8 @@ def test_a_batch_can_be_read_while_another_process_writes_it(tmp_path: Path) -> 
 
 def test_an_error_of_one_code_may_be_tried_again(tmp_path: Path) -> None:
     write(tmp_path, ok("a", error="it is off [off]"), ok("b", error="off [else]"), ok("c"))
-    assert finished(tmp_path, retried_code="off") == {"b", "c"}
-    index = RunIndex(tmp_path, retried_code="off")
+    assert finished(tmp_path, retried_codes={"off"}) == {"b", "c"}
+    index = RunIndex(tmp_path, retried_codes={"off"})
     assert [key for key in "abc" if index.get(key)] == ["b", "c"]
 
 

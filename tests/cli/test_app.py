@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -91,3 +92,25 @@ def test_help_ends_quietly_when_nobody_reads_it() -> None:
     command = f"{shlex.quote(sys.executable)} -m evalloom --help | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["run", "c.jsonl", "--target", "prompt:a.md", "--target=prompt:b.md"], "--target"),
+        (["run", "c.jsonl", "--judge", "a", "--judge", "b"], "--judge"),
+        (["run", "-j", "1", "--concurrency", "2"], "--concurrency"),
+        (["validate", "c.jsonl", "--map", "a=b", "--map", "c=d"], "--map"),
+        (["batches", "show", "latest", "--case", "a", "--case", "b"], "--case"),
+    ],
+)
+def test_an_option_of_one_value_is_not_given_twice(in_process: Any, arguments: list[str], name: str) -> None:
+    done = in_process(*arguments)
+    assert done.code == 2 and f"{name}: expected one value, got 2. Keep one of them [bad_option]" in done.err
+
+
+def test_options_that_may_be_repeated_stay_so(in_process: Any) -> None:
+    Path("c.jsonl").write_text('{"id": "a", "q": "x", "expected_output": "x"}\n')
+    Path("p.md").write_text("{{q}}")
+    more = ["--tags", "a", "--tags", "b", "--json", "--json", "--profile", "echo", "--profile", "echo", "--", "c.jsonl"]
+    assert in_process("run", "--target", "prompt:p.md", *more).err.endswith("shows what there is [no_case_chosen]\n")

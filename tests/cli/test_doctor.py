@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,26 +17,6 @@ Call = Callable[..., Any]
 def doctor(in_process: Call) -> Call:
     """`evalloom doctor` in an empty folder."""
     return partial(in_process, "doctor")
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    """A server on loopback that knows nothing."""
-    server = http.server.HTTPServer(("127.0.0.1", 0), Silent)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-
-
-class Silent(http.server.BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(404)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 def states(done: Any) -> dict[str, tuple[str, str]]:
@@ -60,20 +38,47 @@ def test_keys_are_present_or_not_and_never_shown(doctor: Call, monkeypatch: pyte
     assert "recognisable" not in done.out + done.err
 
 
-def test_endpoints_are_reached_for_unless_offline(doctor: Call, url: str) -> None:
-    Path("evalloom.yaml").write_text(
-        f"llms: {{up: {{model: m, base_url: '{url}'}}, down: {{model: m, base_url: 'http://127.0.0.1:9'}}}}\n"
-    )
+TOLD = {
+    "status-401": ("HTTP 401: the server says 401", "the key is not accepted"),
+    "status-403": ("HTTP 403: the server says 403", "the key has no permission"),
+    "no-model": ("HTTP 404: The model `no-model` does not exist", "correct model or base_url"),
+    "status-500": ("HTTP 500: the server says 500", "the server failed"),
+    "html": ("expected JSON, got '<html>", "does not answer as an llm does"),
+}
+
+
+@pytest.mark.parametrize("model", TOLD)
+def test_endpoints_are_asked_and_their_errors_told_apart(doctor: Call, llm_server: Any, model: str) -> None:
+    Path("evalloom.yaml").write_text(f"llms: {{far: {{model: {model}, base_url: '{llm_server.url}'}}}}\n")
+    done = doctor("--json")
+    found = {one["subject"]: one for one in json.loads(done.out)}["endpoint of far"]
+    assert (done.code, found["state"]) == (3, "error")
+    assert TOLD[model][0] in found["told"] and TOLD[model][1] in found["hint"] and llm_server.url in found["told"]
+
+
+def test_an_endpoint_that_answers_and_one_that_is_not_there(
+    doctor: Call, llm_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", llm_server.url)
+    Path("evalloom.yaml").write_text("llms: {up: {model: m}, down: {model: m, base_url: 'http://127.0.0.1:9'}}\n")
     found = states(done := doctor("--json"))
-    assert done.code == 3 and found["endpoint of up"] == ("ok", f"{url} answers (HTTP 404 without a key)")
+    assert done.code == 3 and found["endpoint of up"] == ("ok", f"{llm_server.url} answers as m")
     assert found["endpoint of down"][0] == "error" and "cannot connect" in found["endpoint of down"][1]
     assert "endpoint of down" not in states(doctor("--json", "--offline"))
 
 
-def test_endpoint_from_the_environment_is_reached_for(doctor: Call, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_BASE_URL", url)
-    Path("evalloom.yaml").write_text("llms: {mine: {model: m}}\n")
-    assert states(doctor("--json"))["endpoint of mine"][0] == "ok"
+def test_the_key_is_sent_and_not_shown(doctor: Call, llm_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOP_KEY_FAR", "sk-recognisable-5f2a91c07e")
+    Path("evalloom.yaml").write_text(f"llms: {{far: {{model: echo-key, base_url: '{llm_server.url}'}}}}\n")
+    done = doctor()
+    assert done.code == 3 and "[hidden]" in done.out and "recognisable" not in done.out
+
+
+def test_an_embedding_model_is_asked_for_an_embedding(doctor: Call, llm_server: Any) -> None:
+    llms = f"vec: {{model: m, base_url: '{llm_server.url}'}}, far: {{model: m, base_url: '{llm_server.url}'}}"
+    Path("evalloom.yaml").write_text(f"llms: {{{llms}}}\nprofiles: {{main: {{run: far}}}}\nembeddings: vec\n")
+    assert doctor().code == 0
+    assert "['ok']" in llm_server.log()
 
 
 def test_bad_settings_and_targets_are_told(doctor: Call) -> None:

@@ -1,7 +1,8 @@
-"""Servers that refuse, hang, break off and talk nonsense: each is an error of its run, and the batch goes on."""
+"""Servers that refuse, hang, break off and talk nonsense: each is an error of its run; one that refuses all ends it."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -65,6 +66,17 @@ def test_retry_after_delays_that_request_only(suite: Suite, serve: Callable[...,
     assert [run["case_id"] for run in suite.lines()][-1] == "c0", "the others did not wait for it"
 
 
+def test_identical_requests_in_flight_are_sent_once_also_when_they_are_retried(
+    suite: Suite, serve: Callable[..., Server]
+) -> None:
+    server = serve()
+    suite.settings(server.url, "temperature: 0")
+    suite.cases(["[[flaky-1]] say: same"] * 40)
+    found = suite.summary("-j", "4")
+    assert (found["passed"], found["cached"], found["retries"]) == (40, 39, 1)
+    assert server.stats()["requests"] == 2
+
+
 def test_other_4xx_are_not_tried_again(suite: Suite, serve: Callable[..., Server]) -> None:
     server = serve()
     suite.settings(server.url)
@@ -77,5 +89,38 @@ def test_server_that_is_not_there(suite: Suite) -> None:
     suite.settings("http://127.0.0.1:9", "retries: 0")
     suite.cases(["a", "b"])
     done = suite.run("run")
-    assert done.returncode == 1 and "cannot connect to 127.0.0.1:9" in done.stdout
-    assert "--resume --retry-errors" in done.stdout
+    assert done.returncode == 3 and "cannot connect to 127.0.0.1:9" in done.stderr and not suite.lines()
+    assert "llm 'far' at http://127.0.0.1:9 cannot be used" in done.stderr and "--resume" in done.stdout
+
+
+REFUSING = {
+    "status-401": "HTTP 401: the server says 401",
+    "status-403": "HTTP 403: the server says 403",
+    "no-model": "HTTP 404: The model `no-model` does not exist",
+}
+
+
+@pytest.mark.req("WORK-42")
+@pytest.mark.parametrize("model", REFUSING)
+def test_an_llm_that_refuses_the_first_calls_ends_the_batch(
+    suite: Suite, serve: Callable[..., Server], model: str
+) -> None:
+    server = serve()
+    suite.settings(server.url)
+    settings = suite.folder.joinpath("evalloom.yaml").read_text(encoding="utf-8")
+    suite.write("evalloom.yaml", settings.replace("test-model", model))
+    suite.cases(f"{number} say: {number}" for number in range(300))
+    done = suite.run("run", "-j", "8", "--json")
+    assert done.returncode == 3 and server.stats()["requests"] <= 8
+    assert f"{REFUSING[model]}" in done.stderr and f"({server.url}/chat/completions)" in done.stderr
+    problem = json.loads(done.stdout)["problem"]
+    assert problem["code"] == "llm_unavailable" and not suite.lines()
+
+
+def test_a_batch_that_ended_so_is_resumed(suite: Suite, serve: Callable[..., Server]) -> None:
+    port = int(serve().url.rpartition(":")[2]) + 1
+    suite.settings(f"http://127.0.0.1:{port}", "retries: 0")
+    suite.cases(f"{number} say: {number}" for number in range(20))
+    assert suite.run("run").returncode == 3
+    serve(port=port)
+    assert suite.run("run", "--resume").returncode == 0 and len(suite.lines()) == 20

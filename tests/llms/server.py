@@ -13,6 +13,8 @@ How it behaves is chosen per request: by the model, or by `[[mode]]` in the prom
     prompt-cache     the answer, with all but two tokens of the prompt from the provider's cache
     huge             an answer of 30 MB
     echo-key         401 with the key in its text
+    no-model         404 that names the model, as OpenAI words it
+    lone             the answer with half of a surrogate pair in it
 
 `GET /stats` counts requests, GET /log counts them by prompt. `/v1` before a path is optional.
 """
@@ -89,6 +91,7 @@ class Connection(asyncio.Protocol):
         self.unread = b""
         self.is_busy = False
         self.is_open = True
+        self.query = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -113,7 +116,7 @@ class Connection(asyncio.Protocol):
 
     def answer(self, head: bytes, body: bytes) -> None:
         method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ", 2)
-        path = path.removeprefix("/v1")
+        path, _, self.query = path.removeprefix("/v1").partition("?")
         if method == "GET":
             known = {"/stats": self.state.stats, "/log": lambda: self.state.prompts, "/models": _models}
             self.send(200, orjson.dumps(known[path]())) if path in known else self.send(404, b"{}")
@@ -143,6 +146,10 @@ class Connection(asyncio.Protocol):
             mode = f"status-{status}" if self.state.prompts[prompt] <= int(number) else ""
         if mode.startswith("status-"):
             self.refuse(int(mode[7:]), f"the server says {mode[7:]}")
+        elif mode == "no-model":
+            self.refuse(404, f"The model `{asked.get('model')}` does not exist or you do not have access to it.")
+        elif mode == "lone":
+            self.send(200, rb'{"choices":[{"message":{"content":"half \ud83d of it"},"finish_reason":"stop"}]}')
         elif mode == "echo-key":
             self.refuse(401, f"Incorrect API key provided: {key_in(head)}. Check your key.")
         elif mode in ("drop", "cut", "not-http"):
@@ -151,7 +158,7 @@ class Connection(asyncio.Protocol):
             self.send(200, BAD_BODIES[mode])
         else:
             self.state.answered[prompt] += 1
-            said = said_to(mode, prompt, path, head, asked)
+            said = said_to(mode, prompt, path, head, asked, self.query)
             answer = SPEAKERS[path](said, asked)
             if mode == "no-usage":
                 del answer["usage"]
@@ -208,13 +215,13 @@ def key_in(head: bytes) -> str:
     return found[1].decode() if found else "none"
 
 
-def said_to(mode: str, prompt: str, path: str, head: bytes, asked: dict[str, Any]) -> str:
+def said_to(mode: str, prompt: str, path: str, head: bytes, asked: dict[str, Any], query: str) -> str:
     if mode == "huge":
         return "x" * 30_000_000
     if mode == "mirror":
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
         lower = {name.lower(): value for name, value in headers.items()}
-        return orjson.dumps({"path": path, "headers": lower, "body": asked}).decode()
+        return orjson.dumps({"path": path, "query": query, "headers": lower, "body": asked}).decode()
     said = SAY.search(prompt)
     return said[1] if said else answer_to(prompt)
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Request, Usage
+from evalloom.core.model import Request, Response, Usage
 from evalloom.llms.cache import Cache, Store, digest
 from evalloom.llms.scripted import Scripted
 
@@ -79,6 +79,68 @@ def test_a_failed_call_is_not_kept(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(CallError, match="connection_broke"):
             answers(Cache(Scripted(COUNTING), store, ("a",)), ask("fails"))
+    store.close()
+
+
+class Slow:
+    """Counts calls, each of which lasts until the event loop has turned a few times; the first ones fail."""
+
+    def __init__(self, failing: int = 0) -> None:
+        self.calls = 0
+        self._failing = failing
+
+    async def __call__(self, request: Request) -> Response:
+        self.calls += 1
+        number = self.calls
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if number <= self._failing:
+            raise CallError("http_400", "no")
+        return Response(f"answer {number}", usage=Usage(5, 5, calls=1))
+
+
+def together(llm: Cache, *requests: Request) -> list[Any]:
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(llm(request) for request in requests), return_exceptions=True)
+
+    return asyncio.run(run())
+
+
+def test_identical_requests_in_flight_are_sent_once(tmp_path: Path) -> None:
+    store, slow = Store(tmp_path / "llm.sqlite3"), Slow()
+    responses = together(Cache(slow, store, ("a",)), ask(), ask(), ask("other"), ask())
+    assert [response.text for response in responses] == ["answer 1", "answer 1", "answer 2", "answer 1"]
+    assert [response.usage.cached for response in responses] == [0, 1, 0, 1] and slow.calls == 2
+    store.close()
+
+
+def test_repeats_and_random_answers_in_flight_are_not_shared(tmp_path: Path) -> None:
+    store, slow = Store(tmp_path / "llm.sqlite3"), Slow()
+    together(Cache(slow, store, ("a",)), ask(), ask(repeat=1), ask(temperature=1), ask(temperature=1))
+    assert slow.calls == 4
+    store.close()
+
+
+def test_those_who_waited_for_a_failing_request_ask_for_themselves(tmp_path: Path) -> None:
+    store, slow = Store(tmp_path / "llm.sqlite3"), Slow(failing=1)
+    first, *others = together(Cache(slow, store, ("a",)), ask(), ask(), ask())
+    assert isinstance(first, CallError) and [response.text for response in others] == ["answer 2", "answer 3"]
+    assert not store.in_flight
+    store.close()
+
+
+@pytest.mark.parametrize("cancelled", [0, 1])
+def test_a_cancelled_request_harms_no_other(tmp_path: Path, cancelled: int) -> None:
+    store, slow = Store(tmp_path / "llm.sqlite3"), Slow()
+    llm = Cache(slow, store, ("a",))
+
+    async def run() -> list[Any]:
+        tasks = [asyncio.ensure_future(llm(ask())) for _ in range(3)]
+        await asyncio.sleep(0)
+        tasks.pop(cancelled).cancel()
+        return await asyncio.gather(*tasks)
+
+    assert all(response.text.startswith("answer") for response in asyncio.run(run()))
     store.close()
 
 

@@ -132,6 +132,26 @@ def test_an_answer_that_repeats_the_key_is_not_kept(llm_server: Any) -> None:
     assert not any(KEY.encode() in file.read_bytes() for file in Path(".evalloom/cache").iterdir())
 
 
+def test_half_a_surrogate_pair_is_cached_and_recorded_like_any_answer(llm_server: Any) -> None:
+    async def use(llms: Llms) -> list[Response]:
+        return [await llms.get("one")(ask("[[lone]]", params={"temperature": 0})) for _ in range(2)]
+
+    for options, cached in ((DEFAULT, 1), (LlmOptions(record="tape.jsonl"), 0), (LlmOptions(replay="tape.jsonl"), 0)):
+        answers = using(use, one(llm_server.url), options)
+        assert [answer.text for answer in answers] == ["half \ufffd of it"] * 2
+        assert answers[1].usage.cached == cached
+
+
+@pytest.mark.parametrize(("protocol", "path"), [("openai", "/chat/completions"), ("anthropic", "/messages")])
+def test_the_query_of_a_base_url_is_sent_behind_the_path(llm_server: Any, protocol: Any, path: str) -> None:
+    async def use(llms: Llms) -> Response:
+        return await llms.get("one")(ask("x"))
+
+    url = f"{llm_server.url}/v1?api-version=2024-10-21"
+    sent = json.loads(using(use, one(url, "mirror", protocol=protocol)).text)
+    assert (sent["path"], sent["query"]) == (path, "api-version=2024-10-21")
+
+
 def test_without_the_cache_everything_is_asked(llm_server: Any) -> None:
     async def use(llms: Llms) -> list[Response]:
         return [await llms.get("one")(ask("uncached", params={"temperature": 0})) for _ in range(2)]

@@ -183,11 +183,15 @@ def test_the_reason_of_the_last_failure_is_kept(bench: Bench) -> None:
     assert "404" in run(bench.context, rerun_failed=True).failures["TC002"]
 
 
-def test_a_service_that_is_down_takes_no_results_away(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [(400, r"stays as it was.*\[nothing_answered\]"), (401, r"cannot be used: .*HTTP 401.*run the same command again")],
+)
+def test_a_service_that_is_down_takes_no_results_away(bench: Bench, status: int, message: str) -> None:
     run(bench.context)
     before = bench.folder.results.read_bytes()
-    bench.script("answers", [{"fault": {"status": 401}}])
-    with pytest.raises(EvalloomError, match=r"stays as it was.*\[nothing_answered\]"):
+    bench.script("answers", [{"fault": {"status": status}}])
+    with pytest.raises(EvalloomError, match=message):
         run(bench.context)
     assert bench.folder.results.read_bytes() == before
 

@@ -177,7 +177,8 @@ def test_an_answer_without_that_part(said: str, message: str, url: str, fault_of
 
 
 def test_statuses_are_errors(url: str, fault_of: FaultOf, trace: list[Record]) -> None:
-    assert str(fault_of(build(f"{url}/status/404"), {})) == "HTTP 404: <h1>it went wrong</h1> [http_404]"
+    shown = f"HTTP 404: <h1>it went wrong</h1> ({url}/status/404) [http_404]"
+    assert str(fault_of(build(f"{url}/status/404"), {})) == shown
     moved = fault_of(build(f"{url}/status/302"), {})
     assert moved.code == "http_302" and "redirects are not followed; it points to 'http://elsewhere" in moved.message
     assert [entry["status"] for entry in trace] == [404, 302]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from io import BytesIO
 from pathlib import Path
@@ -65,23 +65,23 @@ def manifest(path: Path) -> Batch:
         raise EvalloomError("bad_batch", f"{file.as_posix()}: is not a batch manifest: {error}", exit_code=2) from None
 
 
-def finished(path: Path, with_errors: bool = True, retried_code: str = "") -> set[str]:
-    """Return the keys of the runs that are done; runs with the error code `retried_code` are to be run again.
+def finished(path: Path, with_errors: bool = True, retried_codes: Collection[str] = ()) -> set[str]:
+    """Return the keys of the runs that are done; runs with an error code of `retried_codes` are to be run again.
 
     Skipped and blocked runs are not done either, because checking again whether they can run costs nothing.
     """
     keys = set()
     # Decode whole runs: a damaged one does not count as done.
     for _, run in _structs(path / RUNS, Run, None):
-        if _is_done(run, with_errors, retried_code):
+        if _is_done(run, with_errors, retried_codes):
             keys.add(run.key)
         else:
             keys.discard(run.key)
     return keys
 
 
-def _is_done(run: Run | _RunState, with_errors: bool, retried_code: str) -> bool:
-    if run.error and retried_code and run.error.endswith(f"[{retried_code}]"):
+def _is_done(run: Run | _RunState, with_errors: bool, retried_codes: Collection[str]) -> bool:
+    if run.error and retried_codes and run.error.rpartition("[")[2].removesuffix("]") in retried_codes:
         return False
     return (with_errors or not run.error) and not run.skipped and not run.blocked
 
@@ -172,11 +172,11 @@ def _line_start(stream: BinaryIO, at: int) -> int:
 class RunIndex:
     """The finished runs of a batch by key; only the offsets of their lines are held in memory."""
 
-    def __init__(self, path: Path, with_errors: bool = True, retried_code: str = "") -> None:
+    def __init__(self, path: Path, with_errors: bool = True, retried_codes: Collection[str] = ()) -> None:
         self._file = path / RUNS
         self._offsets: dict[str, int] = {}
         for at, state in _offsets(self._file, _RunState):
-            if _is_done(state, with_errors, retried_code):
+            if _is_done(state, with_errors, retried_codes):
                 self._offsets[state.key] = at
             else:
                 self._offsets.pop(state.key, None)

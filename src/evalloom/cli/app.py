@@ -10,7 +10,7 @@ import click
 from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
 from evalloom.console.process import end_at_once
-from evalloom.core.errors import EvalloomError
+from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
 
@@ -57,6 +57,8 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         message = f"the system {failure.name!r} is left out: {failure.reason}"
         click.echo(_without_keys(f"{name}: warning: {message} [system_failed]"), err=True)
     try:
+        if command is main:  # the commands that people knew before evalloom take the last one, as they always did
+            _refuse_repeated(main, list(arguments))
         result = command.main(list(arguments), prog_name=name, standalone_mode=False, obj=catalog.load())
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -82,6 +84,23 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         click.echo(_without_keys(f"{name}: this is a bug {culprit}: {type(error).__name__}: {error}"), err=True)
         click.echo("Run it again with 'evalloom --debug …' and report what it shows. [internal_error]", err=True)
         return 3
+
+
+def _refuse_repeated(command: click.Command, arguments: list[str]) -> None:
+    """Raise where an option of one value is given more than once: click takes the last one and says nothing."""
+    context = click.Context(command)
+    try:
+        _, rest, order = command.make_parser(context).parse_args(arguments)
+    except click.ClickException:
+        return  # it is raised again when the command is called
+    options = [one for one in order if isinstance(one, click.Option)]
+    for option in options:
+        count = options.count(option)
+        if count > 1 and not (option.multiple or option.is_flag or option.count):
+            name = max(option.opts, key=len)
+            raise usage_error("bad_option", f"{name}: expected one value, got {count}. Keep one of them")
+    if isinstance(command, click.Group) and rest and (inner := command.get_command(context, rest[0])) is not None:
+        _refuse_repeated(inner, rest[1:])
 
 
 def _without_keys(text: str) -> str:

@@ -14,12 +14,13 @@ _STYLES = {"ok": "", "warning": "yellow", "error": "bold red"}
 
 @click.command("doctor")
 @click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
-@click.option("--offline", is_flag=True, help="Do not connect to endpoints.")
+@click.option("--offline", is_flag=True, help="Ask no llm.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list.")
 def command(config: str, offline: bool, as_json: bool) -> int:
     """Check settings, API keys, endpoints and versions.
 
-    Shows whether a key is set, never the key itself.
+    Asks each llm of the settings one short question with its key, which costs a few tokens. Shows whether a key is set,
+    never the key itself.
 
     Exit codes: 0 no errors; 3 errors.
     """

@@ -185,7 +185,10 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
     batch, summary = results.summary.batch, results.summary
     yield f"Batch: {results.path.as_posix()}", ""
     if results.stopped:
-        yield f"Stopped: {results.stopped}. Finished runs are stored; --resume continues with the others", "bold"
+        problem = results.problem
+        # A problem is printed on its own, with its code.
+        why = "an llm does not answer" if problem and problem.message == results.stopped else results.stopped
+        yield f"Stopped: {why}. Finished runs are stored; --resume continues with the others", "bold"
     elif next_step:
         yield from command_lines(next_step, "Next: ")
     elif summary.error:

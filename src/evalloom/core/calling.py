@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import BudgetSpent, CallError
+from evalloom.core.errors import BatchStop, CallError
 from evalloom.core.functions import is_ours
 from evalloom.core.interrupt import Interrupted
 from evalloom.core.model import Context, Output, Record
@@ -58,7 +58,7 @@ class Callee:
             value = await run_on_user_loop(partial(self._await, lambda: value, context), self.name, left)
         return _result(value)
 
-    async def _await(self, call: Callable[[], Awaitable[Any]], context: Context) -> Output | CallError | BudgetSpent:
+    async def _await(self, call: Callable[[], Awaitable[Any]], context: Context) -> Output | CallError | BatchStop:
         try:
             return self._read(await call())
         except BaseException as error:  # users' code may raise anything
@@ -68,15 +68,15 @@ class Callee:
         self._threads.close()
 
 
-def _result(value: Output | CallError | BudgetSpent) -> Output:
+def _result(value: Output | CallError | BatchStop) -> Output:
     if isinstance(value, Output):
         return value
     raise value
 
 
-def _failure(error: BaseException, context: Context) -> CallError | BudgetSpent:
+def _failure(error: BaseException, context: Context) -> CallError | BatchStop:
     """Return the error of a call that raised; add its traceback, without our own frames, to the trace."""
-    if isinstance(error, CallError | BudgetSpent):
+    if isinstance(error, CallError | BatchStop):
         return error
     if isinstance(error, Interrupted):
         raise error

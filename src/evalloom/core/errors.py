@@ -37,8 +37,20 @@ class CallError(Exception):
         return f"{self.message} [{self.code}]"
 
 
-class BudgetSpent(BaseException):
-    """The budget of the batch is used up: nothing more is sent, and unfinished runs are not counted.
+class BatchStop(BaseException):
+    """The batch ends early: unfinished runs are not counted, so that it can be resumed.
 
     Not an Exception, so that a function under test with `except Exception` does not turn it into a result.
     """
+
+    code = ""
+
+
+class BudgetSpent(BatchStop):
+    """The budget of the batch is used up: nothing more is sent."""
+
+
+class LlmUnavailable(BatchStop):
+    """An llm does not answer: nothing more is sent to it."""
+
+    code = "llm_unavailable"

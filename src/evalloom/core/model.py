@@ -350,6 +350,8 @@ class Batch(Struct, frozen=True):
     summary: Record = {}
     judge: str = ""
     """The llm for judge checks when it was last scored."""
+    outages: list[str] = []
+    """The llms that did not answer when it last ended, so that a resumed batch repeats the calls that failed before."""
 
     @property
     def has_numbered_cases(self) -> bool:

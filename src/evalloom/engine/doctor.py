@@ -18,18 +18,31 @@ import evalloom
 from evalloom.analysis import gates
 from evalloom.batchlog import FOLDER
 from evalloom.core.errors import CallError, EvalloomError
-from evalloom.core.http import Client
+from evalloom.core.http import display_url
+from evalloom.core.model import Request
 from evalloom.engine.loop import run_loop
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.system import Catalog
-from evalloom.llms import OFFLINE
+from evalloom.llms import OFFLINE, LlmOptions, Llms
 from evalloom.settings import FILE_NAME, LlmSettings, Settings, key_of, keys, llm_of
 from evalloom.settings import load as load_settings
 from evalloom.settings import secrets as secrets_of
 from evalloom.targets import TargetOptions, build
 
 _PACKAGES = ("httptools", "uvloop", "msgspec", "orjson", "click", "rich", "numpy", "rapidfuzz", "PyYAML")
-_REACH_S = 5.0
+_ANSWER_S = 30.0
+_QUESTION = Request([{"role": "user", "content": "Say ok."}])
+_ADVICE = {
+    "http_401": "the key is not accepted: correct the variable that holds it",
+    "http_402": "the account has no credit left",
+    "http_403": "the key has no permission for this model or from this place",
+    "http_404": "there is no such model or path: correct model or base_url",
+    "http_429": "too many requests, or no quota left: try again later",
+    "timeout": "the server is slow or overloaded: try again, or raise timeout_s",
+    "cannot_connect": "start the server, or correct base_url",
+    "bad_answer": "base_url or protocol may be another server's: it does not answer as an llm does",
+}
+"""What to do about an error of an endpoint, by its code."""
 
 
 class Diagnosis(Struct, frozen=True, rename={"message": "told"}):
@@ -42,7 +55,7 @@ class Diagnosis(Struct, frozen=True, rename={"message": "told"}):
 
 
 def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> list[Diagnosis]:
-    """Check versions, settings, keys and endpoints. Sends no prompt and shows no key."""
+    """Check versions, settings, keys and endpoints: asks each llm one short question. Shows no key."""
     diagnoses = [*_versions(), *_systems(catalog), _batch_folder()]
     try:
         settings = load_settings(Path(config) if config else None, catalog.sections)
@@ -137,21 +150,46 @@ def _checks(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:
 
 async def _endpoints(settings: Settings) -> list[Diagnosis]:
     remote = [name for name, llm in settings.llms.items() if llm.protocol not in OFFLINE]
-    return list(await asyncio.gather(*(_reach(settings, name) for name in remote)))
+    return list(await asyncio.gather(*(_ask(settings, name) for name in remote)))
 
 
-async def _reach(settings: Settings, name: str) -> Diagnosis:
-    """Send a request without a key: any HTTP status shows that the server is up."""
+async def _ask(settings: Settings, name: str) -> Diagnosis:
+    """Ask an llm one cheap question, with its key, as a run would."""
     subject = f"endpoint of {name}"
     try:
         llm = llm_of(settings, name)
+        key_of(llm)
     except EvalloomError as error:
-        return Diagnosis(subject, "error", str(error))
-    client = Client(_REACH_S)
+        return Diagnosis(subject, "error", f"not asked: {error}")
+    once = msgspec.structs.replace(llm, retries=0, timeout_s=min(llm.timeout_s, _ANSWER_S))
+    llms = Llms(msgspec.structs.replace(settings, llms={name: once}), LlmOptions(use_cache=False))
+    shown = display_url(llm.base_url)
     try:
-        reply = await client.send("GET", llm.base_url.rstrip("/") + "/models")
+        if _only_embeds(settings, name):
+            await llms.embedder(name)(["ok"])
+        else:
+            await _question(llms, name)
     except CallError as error:
-        return Diagnosis(subject, "error", f"{llm.base_url}: {error}", "start the server, or correct base_url")
+        is_failing = error.code.startswith("http_5")
+        hint = "the server failed: read its log, or try again later" if is_failing else _ADVICE.get(error.code, "")
+        where = "" if shown in error.message else f"{shown}: "
+        return Diagnosis(subject, "error", f"{where}{error}", hint)
     finally:
-        await client.close()
-    return Diagnosis(subject, "ok", f"{llm.base_url} answers (HTTP {reply.status} without a key)")
+        await llms.close()
+    return Diagnosis(subject, "ok", f"{shown} answers as {llm.model}")
+
+
+async def _question(llms: Llms, name: str) -> None:
+    try:
+        await llms.get(name)(msgspec.structs.replace(_QUESTION, params={"max_tokens": 1}))
+    except CallError as error:
+        if error.code not in ("http_400", "http_422"):
+            raise
+        # Some models call the limit otherwise, or need a larger one to think.
+        await llms.get(name)(_QUESTION)
+
+
+def _only_embeds(settings: Settings, name: str) -> bool:
+    """Whether an llm is named for embeddings and for nothing else."""
+    asked = {llm for profile in settings.profiles.values() for llm in (profile.run, profile.verify)}
+    return name == settings.embeddings and name not in asked and name != settings.judge

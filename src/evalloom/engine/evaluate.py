@@ -13,7 +13,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BudgetSpent, CallError, EvalloomError, usage_error
+from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
@@ -135,7 +135,14 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     secrets = [*secrets_of(plan.settings), *plan.target.secrets]
     options = plan.options
     llm_options = LlmOptions(
-        options.concurrency, options.cache, plan.record, plan.replay, options.max_cost, options.max_tokens, plan.home
+        options.concurrency,
+        options.cache,
+        plan.record,
+        plan.replay,
+        options.max_cost,
+        options.max_tokens,
+        plan.home,
+        ends_on_outage=True,
     )
     llms = Llms(plan.settings, llm_options, warn, partial(keys.hidden, secrets=secrets))
     try:
@@ -161,26 +168,29 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             live.tally.pass_if = log.batch.options.get("pass_if")
             queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
+            code = ""
             with running_users_code():
                 try:
                     await _recount(plan, log, previous, scorer, queue, warn)
                     stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(runner))
-                except BudgetSpent as error:
-                    with suppress(BudgetSpent):
+                except BatchStop as error:
+                    with suppress(BatchStop):
                         await scorer.finish()
-                    stopped = str(error)
+                    stopped, code = str(error), error.code
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
-            finished_at = "" if stopped else utc_now()
-            log.write_manifest(
-                msgspec.structs.replace(log.batch, finished_at=finished_at, summary=msgspec.to_builtins(summary))
-            )
+            facts = {
+                "finished_at": "" if stopped else utc_now(),
+                "summary": msgspec.to_builtins(summary),
+                "outages": llms.in_outage() if stopped else [],
+            }
+            log.write_manifest(msgspec.structs.replace(log.batch, **facts))
     finally:
         await llms.close()
         await plan.target.close()
     for note in plan.target.notes():
         warn(note)
     accepted = accepted_by(options, log.batch.options)
-    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted)
+    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code)
 
 
 async def _recount(

@@ -12,7 +12,7 @@ from msgspec import Struct
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import usage_error
+from evalloom.core.errors import EvalloomError, LlmUnavailable, usage_error
 from evalloom.core.model import Case, Check
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean
@@ -82,7 +82,7 @@ async def _rescore(
         **matchers.functions_of(own, settings.folder),
         **matchers.functions_of(further, Path(request.checks).parent),
     }
-    llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache), warn)
+    llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache, ends_on_outage=True), warn)
     checkers = services(settings, llms, judge, request.allow_code, functions, matchers)
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
@@ -106,6 +106,8 @@ async def _rescore(
             warn_of_damage(damage, path, warn)
             for name in request.thresholds.keys() - named:
                 warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
+        except LlmUnavailable as error:
+            raise EvalloomError(error.code, f"{error}. The earlier verdicts stay") from None
         finally:
             await llms.close()
         batch = manifest(path)

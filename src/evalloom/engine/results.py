@@ -35,7 +35,7 @@ NOTHING_ACCEPTED = Accepted()
 
 
 class BatchProblem(Struct, frozen=True):
-    """Why a batch without failures is not a success: `unscored` or `nothing_expected`, and the message."""
+    """Why a batch without failures is not a success: its code, such as `unscored`, and the message."""
 
     code: str
     message: str
@@ -52,9 +52,12 @@ class Results:
         gate_texts: list[str],
         stopped: str = "",
         accepted: Accepted = NOTHING_ACCEPTED,
+        stop_code: str = "",
     ) -> None:
+        """`stop_code` is the code of the message `stopped`, if it has one."""
         self.path = path
         self._accepted = accepted
+        self._stop_code = stop_code
         self.summary = summary
         self.stopped = stopped
         """Why the batch stopped early; empty if it did not."""
@@ -100,6 +103,8 @@ class Results:
     @property
     def problem(self) -> BatchProblem | None:
         """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
+        if self._stop_code:
+            return BatchProblem(self._stop_code, self.stopped)
         nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
         unscored = self.summary.unscored - nothing
         accepted = self._accepted

@@ -18,6 +18,7 @@ from evalloom.data.formats import Formats
 from evalloom.engine.cases import all_cases
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job, Jobs
+from evalloom.llms import outage
 
 _NOT_ALLOWED = "code_not_allowed"
 """The error of a run that needs --allow-code."""
@@ -46,12 +47,15 @@ class PreviousRuns(Struct, frozen=True):
     """Whether this batch is of format 1, which knows a case without an id by its number."""
     old_keys: dict[tuple[int, str, int], str] = {}
     """The keys of reusable runs in a batch of format 1, by the number of the case, profile and repeat."""
+    had_outage: bool = False
+    """Whether an llm did not answer in this batch, so that what a judge left unscored is scored again."""
 
     def pairs(self, damage: list[Damage]) -> Iterator[tuple[Run, Scored | None]]:
         """Yield the runs of this batch that are not run again, with verdicts that are up to date."""
         for run, scored in pairs(self.path, damage) if self.has_runs else ():
             if run.key in self.done or (self.selected is not None and run.key not in self.selected):
-                yield run, scored if scored is not None and scored.scoring == self.scoring else None
+                is_final = scored is not None and not (self.had_outage and scored.status == "unscored")
+                yield run, scored if scored is not None and is_final and scored.scoring == self.scoring else None
 
     def reuse_or(self, run: Callable[[Job], Awaitable[Run]]) -> Callable[[Job], Awaitable[Run]]:
         """Return a runner that takes a run from the other batch where it has one."""
@@ -84,7 +88,7 @@ class PreviousRuns(Struct, frozen=True):
 def batch_to_resume(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
     """Return the batch to resume, and the keys of the runs that are done."""
     path = _find_batch(plan.batch(), resume, plan.home / FOLDER)
-    return path, finished(path, not resume.retry_errors, _retried_error(plan)) if path is not None else ()
+    return path, finished(path, not resume.retry_errors, _retried_errors(plan, path)) if path is not None else ()
 
 
 @contextmanager
@@ -102,7 +106,7 @@ def open_log(
         }
         facts = {"options": batch.options | kept, "judge": batch.judge, "models": batch.models}
         log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
-        done = finished(path, not resume.retry_errors, _retried_error(plan))
+        done = finished(path, not resume.retry_errors, _retried_errors(plan, path))
         if not stored.finished_at and not stored.summary:
             runs = f"{pluralize(len(done), 'finished run')} {'is' if len(done) == 1 else 'are'} kept"
             message = f"{path.name}: its process ended in the middle of the batch; {runs}, the others run now"
@@ -112,11 +116,17 @@ def open_log(
         by_number = stored.has_numbered_cases
         selected = {job.key for job in plan.jobs(done, by_number)} if is_selection else None
         previous = PreviousRuns(
-            path.absolute(), done, has_runs=True, scoring=plan.scoring(), selected=selected, by_number=by_number
+            path.absolute(),
+            done,
+            has_runs=True,
+            scoring=plan.scoring(),
+            selected=selected,
+            by_number=by_number,
+            had_outage=bool(stored.outages),
         )
     else:
         log = Log(plan.home / FOLDER / batch.id, batch, secrets)
-        retried = _retried_error(plan)
+        retried = _retried_errors(plan, path) if path is not None else set()
         reusable = RunIndex(path.absolute(), not resume.retry_errors, retried) if path is not None else None
         is_old = path is not None and manifest(path).has_numbered_cases
         previous = PreviousRuns(log.path.absolute(), reusable=reusable, old_keys=_old_keys(plan) if is_old else {})
@@ -134,9 +144,10 @@ def _old_keys(plan: Plan) -> dict[tuple[int, str, int], str]:
     return {(job.number, job.profile.name, job.repeat): job.key for job in jobs}
 
 
-def _retried_error(plan: Plan) -> str:
-    """Return the code of the error that --allow-code resolves, so that its runs are tried again."""
-    return _NOT_ALLOWED if plan.options.allow_code else ""
+def _retried_errors(plan: Plan, path: Path) -> set[str]:
+    """Return the codes of errors whose runs are tried again: --allow-code resolves them, or an outage caused them."""
+    codes = {_NOT_ALLOWED} if plan.options.allow_code else set()
+    return codes | outage.CODES if manifest(path).outages else codes
 
 
 def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, status_error
+from evalloom.core.http import Client, join_path, status_error
 from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.answer_json import strip_fence
 from evalloom.llms.echo import message_text
@@ -30,7 +30,7 @@ class Anthropic:
         self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
     ) -> None:
         self._client = client
-        self._url = base_url.rstrip("/").removesuffix("/v1") + "/v1/messages"
+        self._url = join_path(base_url, "/v1/messages", replacing="/v1")
         self._model = model
         key_header = {"x-api-key": key} if key else {}
         self._headers = {"Content-Type": "application/json", "anthropic-version": VERSION, **key_header, **headers}
@@ -40,7 +40,7 @@ class Anthropic:
         body = encode(self._body(request))
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
-            raise status_error(reply, error_text(reply.body))
+            raise status_error(reply, error_text(reply.body), self._url)
         return _response(decode(reply), reply.body, request)
 
     def _body(self, request: Request) -> Record:

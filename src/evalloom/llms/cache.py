@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from evalloom.core.http import is_secret
+from evalloom.core.http import is_secret, waiting
 from evalloom.core.model import Llm, Request, Response, Usage
 
 if TYPE_CHECKING:
@@ -60,12 +60,32 @@ class Cache:
         self._secret = secret.encode() if is_secret(secret) else b""
 
     async def __call__(self, request: Request) -> Response:
-        """Return the cached answer, or request one and store it. A failed call is not stored."""
+        """Return the cached answer, or request one and store it. A failed call is not stored.
+
+        A request that is in flight already is not sent again: its answer is shared. If it fails, for example because
+        its run is cancelled, each of those who waited asks for itself.
+        """
         if not self._always and request.params.get("temperature") != 0:
             return await self._llm(request)
         key = digest(request, self._identity)
         if (stored := self._store.get(key)) is not None and (response := _response(stored)) is not None:
             return response
+        in_flight = self._store.in_flight
+        if key not in in_flight:
+            in_flight[key] = answered = asyncio.get_running_loop().create_future()
+            try:
+                response = await self._ask(request, key)
+                answered.set_result(response)
+                return response
+            finally:
+                del in_flight[key]
+                if not answered.done():
+                    answered.set_result(None)
+        # Shielded: whoever is cancelled must not cancel it for the others.
+        shared = await waiting.get()(asyncio.shield(in_flight[key]))
+        return await self._ask(request, key) if shared is None else msgspec.structs.replace(shared, usage=_HIT)
+
+    async def _ask(self, request: Request, key: bytes) -> Response:
         response = await self._llm(request)
         answer = _encode(response)
         if not self._secret or self._secret not in answer:
@@ -94,6 +114,8 @@ class Store:
         self._connection: Connection | None = None
         self._is_usable = True
         self._unwritten: dict[bytes, bytes] = {}
+        self.in_flight: dict[bytes, asyncio.Future[Response | None]] = {}
+        """Requests that wait for their answer; None is for one that failed."""
 
     def get(self, key: bytes) -> bytes | None:
         """Return the answer that this or another process stored under a key."""

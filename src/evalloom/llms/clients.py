@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from evalloom import settings
 from evalloom.core.model import Embedder, Llm, Request, Response
+from evalloom.llms import outage
 from evalloom.llms.budget import Budget, Metered
 from evalloom.llms.estimate import Counted
 from evalloom.llms.limit import Limited, Limiter
@@ -74,6 +75,8 @@ class LlmOptions(Struct, frozen=True):
     max_cost: float | None = None
     max_tokens: int | None = None
     home: Path = Path()
+    ends_on_outage: bool = False
+    """Whether an llm that does not answer ends the batch, with LlmUnavailable, instead of failing each call."""
 
 
 class Llms:
@@ -96,6 +99,7 @@ class Llms:
         self._answering: dict[tuple[str, Maker], Llm] = {}
         self._limiters: dict[str, Limiter] = {}
         self._closing: list[Client | Recorder] = []
+        self._guarded: dict[str, outage.Guarded] = {}
 
     def get(self, name: str, is_judge: bool = False) -> Llm:
         """Return the llm of a name.
@@ -111,6 +115,10 @@ class Llms:
         from evalloom.llms.openai import Embedding
 
         return Embedding(self._metered(settings.llm_of(self._settings, name), _embeddings))
+
+    def in_outage(self) -> list[str]:
+        """Return the names of llms that do not answer now."""
+        return [name for name, guarded in self._guarded.items() if not guarded.is_answering]
 
     async def close(self) -> None:
         """Write the cache and close connections."""
@@ -157,7 +165,14 @@ class Llms:
             self._closing.append(http_client)
             return http_client
 
-        client = Retry(Limited(Counted(maker(llm, connect, key)), self._limiter(llm)), llm.retries)
+        client: Llm = Retry(Limited(Counted(maker(llm, connect, key)), self._limiter(llm)), llm.retries)
+        if self._options.ends_on_outage:
+            from evalloom.core.http import display_url
+
+            concurrency = llm.concurrency or self._options.concurrency
+            client = self._guarded[llm.name] = outage.Guarded(
+                client, llm.name, display_url(llm.base_url), concurrency, self._warn, outage.PAUSES_S
+            )
         if not self._options.record:
             return client
         from evalloom.llms.cassette import Recorder

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, Reply, status_error
+from evalloom.core.http import Client, Reply, join_path, status_error
 from evalloom.core.model import Llm, Record, Request, Response, Usage
 from evalloom.core.text import quote
 
@@ -30,7 +30,7 @@ class OpenAi:
         stream: bool = False,
     ) -> None:
         self._client = client
-        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._url = join_path(base_url, "/chat/completions")
         self._model = model
         self._headers = json_headers(key, headers)
         self._stream = stream
@@ -39,7 +39,7 @@ class OpenAi:
         """Return one completion."""
         reply = await self._client.send("POST", self._url, encode(self._body(request)), self._headers)
         if reply.status != 200:
-            raise status_error(reply, error_text(reply.body))
+            raise status_error(reply, error_text(reply.body), self._url)
         # Some servers do not stream although they are asked to.
         is_stream = self._stream and not reply.body.lstrip().startswith(b"{")
         answer = _join_stream(reply.body) if is_stream else decode(reply)
@@ -70,7 +70,7 @@ class OpenAiEmbeddings:
         self, client: Client, base_url: str, model: str, key: str = "", headers: Mapping[str, str] = {}
     ) -> None:
         self._client = client
-        self._url = base_url.rstrip("/") + "/embeddings"
+        self._url = join_path(base_url, "/embeddings")
         self._model = model
         self._headers = json_headers(key, headers)
 
@@ -80,7 +80,7 @@ class OpenAiEmbeddings:
         body = encode({"model": self._model, "input": texts})
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
-            raise status_error(reply, error_text(reply.body))
+            raise status_error(reply, error_text(reply.body), self._url)
         answer = decode(reply)
         rows = answer.get("data") if isinstance(answer, dict) else None
         vectors: list[Any] = (
@@ -120,7 +120,10 @@ def encode(body: Any) -> bytes:
 
 def decode(reply: Reply) -> Any:
     """Decode the JSON of a body. Raises CallError if it is not JSON."""
-    return _decoded(reply.body)
+    try:
+        return orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return _well_formed(_decoded(reply.body))
 
 
 def _decoded(body: bytes) -> Any:
@@ -132,6 +135,16 @@ def _decoded(body: bytes) -> Any:
         return json.loads(body)  # knows lone surrogates and NaN, which some servers write
     except (ValueError, RecursionError):
         raise CallError("bad_answer", f"expected JSON, got {shown(body)}") from None
+
+
+def _well_formed(value: Any) -> Any:
+    """Replace each lone surrogate, which a model may write and which is not valid Unicode, by U+FFFD."""
+    try:
+        orjson.dumps(value)
+        return value
+    except (TypeError, ValueError):
+        text = json.dumps(value, ensure_ascii=False)
+        return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
 
 
 def error_text(body: bytes) -> str:
@@ -218,11 +231,8 @@ def _join_stream(body: bytes) -> Record:
             raise CallError("bad_answer", f"expected pieces of an answer, got {quote(event, _SHOWN)}") from None
     if not answer["choices"][0].get("finish_reason"):
         raise CallError("bad_answer", f"the stream ended before the answer did: {shown(body)}", is_transient=True)
-    content = "".join(text)
-    if not content.isascii():
-        # Two pieces may split a surrogate pair, such as that of an emoji.
-        content = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    answer["choices"][0]["message"] = {"content": content, "tool_calls": list(calls.values())}
+    # Only now: two pieces may split a surrogate pair, such as that of an emoji.
+    answer["choices"][0]["message"] = _well_formed({"content": "".join(text), "tool_calls": list(calls.values())})
     return answer
 
 

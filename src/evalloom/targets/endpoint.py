@@ -99,7 +99,8 @@ class EndpointTarget:
         said = reply.body.decode("utf-8", "replace")
         entry |= {"status": reply.status, "response": clamp(said)}
         if not 200 <= reply.status < 300:
-            raise status_error(reply, _server_message(reply, said))
+            # Without the query, which may hold the inputs of the case: equal errors must read alike.
+            raise status_error(reply, _server_message(reply, said), url.partition("?")[0])
         return reply
 
     def _value(self, body: bytes) -> Any:

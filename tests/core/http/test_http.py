@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, Reply, find_proxy, is_loopback, retry, sleeping, status_error
+from evalloom.core.http import Client, Reply, find_proxy, is_loopback, join_path, retry, sleeping, status_error
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
@@ -162,7 +162,7 @@ def test_no_answer_in_time() -> None:
     async def use(client: Client, url: str) -> Reply:
         return await client.send("GET", url)
 
-    with pytest.raises(CallError, match=r"no answer within 0.05 s") as caught:
+    with pytest.raises(CallError, match=r"no answer within 0.05 s \(http://127.0.0.1:\d+\)") as caught:
         served([b"HTTP/1.1 200 OK\r\n", b""], use, timeout_s=0.05)
     assert (caught.value.code, caught.value.is_transient) == ("timeout", True)
 
@@ -237,7 +237,8 @@ def test_an_answer_that_is_too_long_is_refused_however_it_comes(answer: bytes) -
 @pytest.mark.parametrize("piece", [b"x" * 10_000, b"X-A: b\r\n" * 1000])
 def test_headers_without_end_are_refused(piece: bytes) -> None:
     fault = fault_of(b"HTTP/1.1 200 OK\r\nX: " + piece * 60)
-    assert (fault.code, fault.message) == ("bad_answer", "expected headers of at most 262144 bytes, got more")
+    assert fault.code == "bad_answer"
+    assert fault.message.startswith("expected headers of at most 262144 bytes, got more (http://127.0.0.1:")
 
 
 def test_name_and_password_of_a_url_are_sent() -> None:
@@ -360,6 +361,28 @@ def refused(status: int, retry_after: str | None = None) -> CallError:
     return status_error(Reply(status, {} if retry_after is None else {"retry-after": retry_after}, b""), "no")
 
 
+@pytest.mark.parametrize(
+    ("base", "url"),
+    [
+        ("http://h/v1", "http://h/v1/models"),
+        ("http://h/v1/", "http://h/v1/models"),
+        (
+            "https://a/openai/deployments/g?api-version=2024-10-21",
+            "https://a/openai/deployments/g/models?api-version=2024-10-21",
+        ),
+        ("http://h/?a=b/c", "http://h/models?a=b/c"),
+    ],
+)
+def test_the_query_of_a_base_url_stays_behind_the_path(base: str, url: str) -> None:
+    assert join_path(base, "/models") == url
+
+
+def test_a_refusal_shows_the_url_without_its_secrets() -> None:
+    url = "https://me:pw@h:1/v1/x?api-version=2024-10-21&api_key=sk-1&Sig=abc#part"
+    fault = status_error(Reply(404, {}, b""), "no such model", url)
+    assert fault.message == "HTTP 404: no such model (https://h:1/v1/x?api-version=2024-10-21&api_key=…&Sig=…)"
+
+
 def test_which_status_can_heal() -> None:
     known = (400, 401, 403, 404, 408, 422, 429, 500, 503, 529)
     assert [status for status in known if refused(status).is_transient] == [408, 429, 500, 503, 529]
@@ -423,7 +446,8 @@ def test_retry_after_is_never_cut_short() -> None:
 
 def test_a_wait_of_hours_is_given_up_at_once() -> None:
     result, slept = tried([refused(429, "86400")])
-    assert (result.code, result.message, slept) == ("http_429", "HTTP 429: no", [])
+    assert (result.code, slept) == ("http_429", [])
+    assert result.message == "HTTP 429: no; it asks to wait 86400 s, which is more than 300 s"
 
 
 def test_giving_up_says_after_how_many_attempts() -> None:

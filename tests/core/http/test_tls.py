@@ -7,6 +7,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,17 +53,21 @@ async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.close()
 
 
-async def served(certificate: Certificate, use: Callable[[int], Awaitable[list[Reply]]]) -> list[Reply]:
+async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        await answer(reader, writer)
+    except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
+        writer.close()
+
+
+def secure(certificate: Certificate) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate)
+    return context
 
-    async def each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await answer(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            writer.close()
 
-    async with await asyncio.start_server(each, "127.0.0.1", 0, ssl=context) as server:
+async def served(certificate: Certificate, use: Callable[[int], Awaitable[list[Reply]]]) -> list[Reply]:
+    async with await asyncio.start_server(speak, "127.0.0.1", 0, ssl=secure(certificate)) as server:
         return await use(server.sockets[0].getsockname()[1])
 
 
@@ -102,3 +107,71 @@ def test_through_a_proxy(certificate: Certificate, monkeypatch: pytest.MonkeyPat
     assert [reply.body for reply in replies] == [b"GET /b HTTP/1.1"] * 2
     assert len(asked) == 1 and asked[0].startswith(b"CONNECT localhost:4433 HTTP/1.1\r\n")
     assert b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in asked[0]
+
+
+LOOPS = [asyncio.run]
+with suppress(ImportError):  # there is none for Windows
+    import uvloop
+
+    LOOPS.append(uvloop.run)
+
+
+@pytest.mark.parametrize("run", LOOPS)
+def test_a_proxy_given_as_https_is_spoken_to_over_tls(
+    run: Callable[..., list[Reply]], certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+    asked: list[bytes] = []
+
+    async def use(port: int) -> list[Reply]:
+        async with await asyncio.start_server(
+            lambda reader, writer: forward(reader, writer, port, asked), "127.0.0.1", 0, ssl=secure(certificate)
+        ) as proxy:
+            address = f"https://me:secret@localhost:{proxy.sockets[0].getsockname()[1]}"
+            monkeypatch.setattr(client, "find_proxy", lambda url: address)
+            return await ask_twice("https://localhost:4433/b")
+
+    replies = run(served(certificate, use))
+    assert [reply.body for reply in replies] == [b"GET /b HTTP/1.1"] * 2
+    assert len(asked) == 1 and asked[0].startswith(b"CONNECT localhost:4433 HTTP/1.1\r\n")
+    assert b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in asked[0]
+
+
+def test_a_plain_url_through_a_proxy_over_tls(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+
+    async def use(port: int) -> list[Reply]:
+        monkeypatch.setattr(client, "find_proxy", lambda url: f"https://localhost:{port}")
+        return await ask_twice("http://api.example/c")
+
+    replies = asyncio.run(served(certificate, use))
+    assert [reply.body for reply in replies] == [b"GET http://api.example/c HTTP/1.1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("proxy", "expected"),
+    [
+        ("https://localhost:{port}", "no secure connection to the proxy localhost:"),
+        ("http://localhost:{port}", "no secure connection to localhost:4433 through the proxy localhost:"),
+    ],
+)
+def test_who_is_not_trusted_is_said(
+    proxy: str, expected: str, certificate: Certificate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(port: int) -> list[Reply]:
+        async with await asyncio.start_server(
+            lambda reader, writer: forward(reader, writer, port, []), "127.0.0.1", 0
+        ) as plain:
+            at = port if proxy.startswith("https") else plain.sockets[0].getsockname()[1]
+            monkeypatch.setattr(client, "find_proxy", lambda url: proxy.format(port=at))
+            return await ask_twice("https://localhost:4433/d")
+
+    with pytest.raises(CallError, match=expected):
+        asyncio.run(served(certificate, use))
+
+
+@pytest.mark.parametrize("proxy", ["socks5://localhost:1", "https://", "http://localhost:x"])
+def test_a_proxy_that_cannot_be_spoken_to_is_said(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "find_proxy", lambda url: proxy)
+    with pytest.raises(CallError, match="expected a proxy like http://host:port or https://host:port"):
+        asyncio.run(ask_twice("https://localhost:4433/e"))

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 import pytest
 
 from evalloom.core.errors import BudgetSpent
-from evalloom.core.http import sleeping
+from evalloom.core.http import sleeping, waiting
 from evalloom.core.model import Case, Profile, Run
 from evalloom.engine.run import Job, Slots, execute
 
@@ -110,6 +110,25 @@ def test_a_run_that_sleeps_lends_its_slot() -> None:
                 await release.wait()
             else:
                 release.set()
+            return Run(job.key, job.case.id)
+
+        assert await keys_of(jobs(2), run, slots) == ["1", "0"]
+        assert (slots.active, slots.asleep) == (0, 0)
+
+    asyncio.run(work())
+
+
+def test_a_run_that_waits_for_another_lends_its_slot() -> None:
+    async def work() -> None:
+        slots = Slots(1)
+        answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        async def run(job: Job) -> Run:
+            if job.number == 0:
+                assert await waiting.get()(asyncio.shield(answered)) == "answer"
+            else:
+                await sleeping.get()(0.01)
+                answered.set_result("answer")
             return Run(job.key, job.case.id)
 
         assert await keys_of(jobs(2), run, slots) == ["1", "0"]

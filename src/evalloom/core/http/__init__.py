@@ -6,9 +6,10 @@ from evalloom.core.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from evalloom.core.http.attempts import RETRIES, Sleep, retry, sleeping, status_error
+    from evalloom.core.http.attempts import RETRIES, Sleep, Wait, retry, sleeping, status_error, waiting
     from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback
     from evalloom.core.http.reply import Reply, is_secret
+    from evalloom.core.http.urls import display_url, join_path
 
 __all__ = [
     "MAX_BYTES",
@@ -16,12 +17,16 @@ __all__ = [
     "Client",
     "Reply",
     "Sleep",
+    "Wait",
+    "display_url",
     "find_proxy",
     "is_loopback",
     "is_secret",
+    "join_path",
     "retry",
     "sleeping",
     "status_error",
+    "waiting",
 ]
 # Every batch retries its calls, and a batch with an llm without a server opens no connection.
 __getattr__ = lazy_names(
@@ -29,6 +34,7 @@ __getattr__ = lazy_names(
     {
         "evalloom.core.http.client": ("MAX_BYTES", "Client", "find_proxy", "is_loopback"),
         "evalloom.core.http.reply": ("Reply", "is_secret"),
-        "evalloom.core.http.attempts": ("RETRIES", "Sleep", "retry", "sleeping", "status_error"),
+        "evalloom.core.http.urls": ("display_url", "join_path"),
+        "evalloom.core.http.attempts": ("RETRIES", "Sleep", "Wait", "retry", "sleeping", "status_error", "waiting"),
     },
 )

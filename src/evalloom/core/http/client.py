@@ -21,6 +21,7 @@ from msgspec import structs
 from evalloom.core.errors import CallError
 from evalloom.core.http.connection import Connection
 from evalloom.core.http.reply import Reply, is_secret
+from evalloom.core.http.urls import display_url
 
 MAX_BYTES = 16 * 1024 * 1024
 """The limit for one answer: no model writes more, and one answer must not exhaust the memory of a batch."""
@@ -59,7 +60,13 @@ class Client:
             head = _through_proxy(head, url, endpoint.proxy)
         content = body or b""
         length = b"Content-Length: %d\r\n\r\n" % len(content) if body is not None else b"\r\n"
-        reply = await self._ask(endpoint, head + length + content)
+        try:
+            reply = await self._ask(endpoint, head + length + content)
+        except CallError as error:
+            if error.code == "cannot_connect":
+                raise  # it names the host already
+            message = f"{error.message} ({display_url(url)})"
+            raise CallError(error.code, message, error.is_transient, error.retry_after) from None
         if reply.status >= 400 and self._secret and self._secret in reply.body:
             reply = structs.replace(reply, body=reply.body.replace(self._secret, b"[hidden]"))
         return reply
@@ -83,33 +90,34 @@ class Client:
 
     async def _connect(self, endpoint: Endpoint) -> Connection:
         loop = asyncio.get_running_loop()
-        through = urlsplit(endpoint.proxy) if endpoint.proxy else None
-        host, port = (through.hostname or "", through.port or 80) if through else (endpoint.host, endpoint.port)
-        tls = self._context() if endpoint.is_secure else None
+        host, port, is_secure = _proxy_address(endpoint.proxy) if endpoint.proxy else endpoint[:3]
+        where = f"the proxy {host}:{port}" if endpoint.proxy else f"{host}:{port}"
         try:
             async with asyncio.timeout(self._timeout_s):
                 _, connection = await loop.create_connection(
                     lambda: Connection(loop, self._max_bytes),
                     host,
                     port,
-                    ssl=None if through else tls,
-                    server_hostname=None if through or not tls else endpoint.host,
+                    ssl=self._context() if is_secure else None,
+                    server_hostname=host if is_secure else None,
                 )
-                if through and tls:
+                if endpoint.proxy and endpoint.is_secure:
+                    where = f"{endpoint.host}:{endpoint.port} through {where}"
+                    # Through a proxy that is spoken to over TLS, this is TLS inside of TLS.
                     await connection.tunnel(
-                        endpoint.host, endpoint.port, _credentials(endpoint.proxy), tls, self._timeout_s
+                        endpoint.host, endpoint.port, _credentials(endpoint.proxy), self._context(), self._timeout_s
                     )
                 return connection
         except TimeoutError:
-            message = f"no connection to {host}:{port} within {self._timeout_s:g} s"
+            message = f"no connection to {where} within {self._timeout_s:g} s"
             raise CallError("timeout", message, is_transient=True) from None
         except ssl.SSLError as error:
-            message = f"no secure connection to {host}:{port}: {error.reason or error}. SSL_CERT_FILE names other CAs"
+            message = f"no secure connection to {where}: {error.reason or error}. SSL_CERT_FILE names other CAs"
             raise CallError("cannot_connect", message) from None
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
             reason = reason[:1].lower() + reason[1:]
-            message = f"cannot connect to {host}:{port}: {reason}. Is the server running there?"
+            message = f"cannot connect to {where}: {reason}. Is the server running there?"
             raise CallError("cannot_connect", message, is_transient=True) from None
 
     def _context(self) -> ssl.SSLContext:
@@ -145,6 +153,19 @@ def _head(method: str, url: str, headers: tuple[tuple[str, str], ...]) -> tuple[
         return host, port, parts.scheme == "https", ("\r\n".join(lines) + "\r\n").encode("latin-1")
     except UnicodeEncodeError:
         raise CallError("bad_request", "expected a URL and headers in ASCII; escape other characters") from None
+
+
+def _proxy_address(proxy: str) -> tuple[str, int, bool]:
+    """Return host and port of a proxy, and whether it is spoken to over TLS."""
+    try:
+        parts = urlsplit(proxy)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        parts, port = urlsplit(""), 0
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        message = "expected a proxy like http://host:port or https://host:port in the environment"
+        raise CallError("bad_url", f"{message}, got {display_url(proxy)!r}")
+    return parts.hostname, port, parts.scheme == "https"
 
 
 def _through_proxy(head: bytes, url: str, proxy: str) -> bytes:

@@ -103,13 +103,19 @@ class Jobs(Struct):
     only: Collection[str] | None = None
     """The keys to run; None for all of them."""
     conditions: Conditions = Conditions()
+    dropped: set[str] = set()
+    """The profiles whose further jobs are left out; it grows during the iteration."""
     total: int = 0
     done_before: int = 0
 
     def __iter__(self) -> Iterator[Job]:
         for item in self.cases:
             case, error = item.case, item.error
+            if self.dropped and self.dropped.issuperset(profile.name for profile in self.profiles):
+                return
             for profile in self.profiles:
+                if profile.name in self.dropped:
+                    continue
                 skipped = "" if error else self.conditions.why_not(case, profile, item.dialect)
                 for repeat in range(self.repeats):
                     key = self.keys.of(profile.name, case, item.occurrence, repeat)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 import msgspec
 from msgspec import Struct
 
 from evalloom.core.model import Run, Status
-from evalloom.engine.run.jobs import Job, SelectedCase
+from evalloom.engine.run.jobs import Job, Jobs, SelectedCase
 
 _MAX_WAITING = 10_000
 """The number of waiting jobs up to which more are read, while running jobs may still unblock one."""
@@ -140,6 +140,7 @@ class DependencyQueue:
     """
 
     def __init__(self, jobs: Iterable[Job], needs: Needs = NO_NEEDS, wake: Callable[[], object] = lambda: None) -> None:
+        self._source = jobs
         self._jobs = iter(jobs)
         self._needs = needs
         self._wake = wake
@@ -200,6 +201,18 @@ class DependencyQueue:
         self._waiting_jobs.clear()
         self._ready.clear()
         self._wake()
+
+    def drop_profile(self, job: Job) -> None:
+        """Drop the further jobs of the profile of a job that was not run; those that wait for it are among them."""
+        name = job.profile.name
+        if isinstance(self._source, Jobs):
+            self._source.dropped.add(name)
+        self._unscored.discard(job.key)
+        self._waiting_jobs = {
+            number: waiting for number, waiting in self._waiting_jobs.items() if waiting[0].profile.name != name
+        }
+        self._ready = [item for item in self._ready if item[1].profile.name != name]
+        heapify(self._ready)
 
     def _state(self, need: _Need) -> _State:
         state = self._states.get(need)

@@ -10,7 +10,7 @@ from time import perf_counter
 from msgspec import Struct
 
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
+from evalloom.core.errors import BatchStop, CallError, EvalloomError
 from evalloom.core.model import NO_USAGE, Context, Llm, Output, Record, Request, Response, Run, Target, Usage
 from evalloom.core.text import quote
 from evalloom.engine.run.jobs import Job, run_of
@@ -31,7 +31,7 @@ class Runner:
         self._clients = clients
 
     async def __call__(self, job: Job) -> Run:
-        """Return the run of a job. A failing target is data; only BudgetSpent and bugs of evalloom are raised."""
+        """Return the run of a job. A failing target is data; only BatchStop and bugs of evalloom are raised."""
         if job.error:
             return run_of(job, outcome="FAIL", error=job.error)
         if job.skipped or job.blocked:
@@ -56,7 +56,7 @@ class Runner:
             output = answer
         except CallError as failure:
             error = str(failure)
-        except (EvalloomError, BudgetSpent):
+        except (EvalloomError, BatchStop):
             raise
         except asyncio.CancelledError as failure:
             task = asyncio.current_task()
@@ -69,8 +69,8 @@ class Runner:
         except BaseException as failure:  # users' code: a target may be theirs, and may raise anything
             error = _raised(failure, trace)
         # Also if the target caught it: an output without the answer of the llm is not a result.
-        for spent in filter(None, (run_llm.spent, verify_llm.spent)):
-            raise spent
+        for stop in filter(None, (run_llm.stop, verify_llm.stop)):
+            raise stop
         return run_of(
             job,
             outcome=output.outcome,
@@ -102,8 +102,8 @@ class Traced:
         self._repeat = repeat
         self._trace = trace
         self.usage: Usage = NO_USAGE
-        self.spent: BudgetSpent | None = None
-        """The error of a call after the budget was spent."""
+        self.stop: BatchStop | None = None
+        """Why a call ends the batch: the budget is spent, or the llm does not answer."""
 
     def __call__(self, request: Request) -> Awaitable[Response]:
         """Send a request, and trace it."""
@@ -126,8 +126,8 @@ class Traced:
             entry["error"] = str(failure)
             self.usage += Usage(calls=1)
             raise
-        except BudgetSpent as failure:
-            self.spent = failure
+        except BatchStop as failure:
+            self.stop = failure
             raise
         finally:
             entry["duration_s"] = round(perf_counter() - start, 6)

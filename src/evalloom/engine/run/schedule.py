@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import TypeVar
 
-from evalloom.core.errors import BudgetSpent
-from evalloom.core.http import Sleep, sleeping
+from evalloom.core.errors import BatchStop, LlmUnavailable
+from evalloom.core.http import Wait, sleeping, waiting
 from evalloom.core.model import Run
 from evalloom.engine.run.jobs import Job
 from evalloom.engine.run.needs import DependencyQueue
@@ -15,9 +16,11 @@ from evalloom.engine.run.needs import DependencyQueue
 _SLEEPERS = 8
 """The number of runs per slot that may sleep before a retry without holding a slot, so that memory stays bounded."""
 
+Result = TypeVar("Result")
+
 
 class Slots:
-    """Limits concurrent runs. A run that sleeps before a retry lends its slot to another run."""
+    """Limits concurrent runs. A run that sleeps before a retry, or waits for another, lends its slot."""
 
     def __init__(self, concurrency: int) -> None:
         self.concurrency = concurrency
@@ -37,33 +40,33 @@ class Slots:
         self.active -= 1
         self._readmit()
 
-    def sleeper(self) -> Sleep:
-        """Return the sleep function for the calls of one run, which has only one slot to lend."""
+    def waiter(self) -> Wait:
+        """Return how the calls of one run wait, which has only one slot to lend."""
         is_lent = False
 
-        async def sleep(seconds: float) -> None:
+        async def wait(awaited: Awaitable[Result], /) -> Result:
             nonlocal is_lent
             if is_lent:
-                await asyncio.sleep(seconds)
-                return
+                return await awaited
             is_lent = True
             try:
-                await self._sleep(seconds)
+                return await self._lend(awaited)
             finally:
                 is_lent = False
 
-        return sleep
+        return wait
 
-    async def _sleep(self, seconds: float) -> None:
-        """Sleep without a slot, and then wait for one."""
+    async def _lend(self, awaited: Awaitable[Result]) -> Result:
+        """Wait without a slot, and then for one."""
         self.asleep += 1
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._readmit()
         try:
-            await asyncio.sleep(seconds)
+            result = await awaited
             self._returning.append(slot)
             self._readmit()
             await slot
+            return result
         except asyncio.CancelledError:
             # A run that was readmitted no longer counts as asleep.
             self.asleep -= not slot.done() or slot.cancelled()
@@ -85,15 +88,19 @@ async def execute(
 
     A job that waits for its needs takes no slot; `slots.wake` is set when it may be ready.
     When `stop` is set, no run begins, and runs in flight are cancelled: they are not counted, so they can be resumed.
-    When the budget is spent, runs in flight may end, and then BudgetSpent is raised.
+    When the budget is spent, runs in flight may end, and then BudgetSpent is raised. When an llm does not answer, no
+    further run of that profile begins; the runs of other profiles go on, and then LlmUnavailable is raised.
     """
     queue = jobs if isinstance(jobs, DependencyQueue) else DependencyQueue(jobs)
     tasks: dict[asyncio.Task[Run], Job] = {}
     ended: deque[asyncio.Task[Run]] = deque()
-    spent: BudgetSpent | None = None
+    stopped: BatchStop | None = None
+    unavailable: dict[str, None] = {}
 
     async def in_slot(job: Job) -> Run:
-        sleeping.set(slots.sleeper())
+        wait = slots.waiter()
+        waiting.set(wait)
+        sleeping.set(lambda seconds: wait(asyncio.sleep(seconds)))
         return await run(job)
 
     def on_end(task: asyncio.Task[Run]) -> None:
@@ -107,12 +114,12 @@ async def execute(
     watcher = asyncio.create_task(wake_on_stop())
     try:
         while not stop.is_set():
-            while slots.is_free and spent is None and (job := queue.next_ready()) is not None:
+            while slots.is_free and stopped is None and (job := queue.next_ready()) is not None:
                 task = asyncio.ensure_future(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
                 task.add_done_callback(on_end)
-            if not tasks and (spent is not None or not queue.is_waiting):
+            if not tasks and (stopped is not None or not queue.is_waiting):
                 break
             if not ended:
                 slots.wake.clear()
@@ -121,8 +128,11 @@ async def execute(
                 task = ended.popleft()
                 try:
                     yield tasks[task], task.result()
-                except BudgetSpent as error:
-                    spent = error
+                except LlmUnavailable as error:
+                    unavailable[str(error)] = None
+                    queue.drop_profile(tasks[task])
+                except BatchStop as error:
+                    stopped = error
                 del tasks[task]
                 slots.leave()
     finally:
@@ -130,5 +140,7 @@ async def execute(
         for task in tasks:
             task.cancel()
         await asyncio.gather(watcher, *tasks, return_exceptions=True)
-    if spent is not None:
-        raise spent
+    if stopped is not None:
+        raise stopped
+    if unavailable and not stop.is_set():
+        raise LlmUnavailable("; ".join(unavailable))
