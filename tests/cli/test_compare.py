@@ -113,7 +113,10 @@ def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> Non
         "because the allowed drop is 0 points, and 2 tags fell: critical, odd, and 1 case is of critical severity."
         in done.out
     )
-    assert "Rule: any drop is a regression, and any case of critical severity (--strict). An unchanged system may drop" in done.out
+    assert (
+        "Rule: any drop is a regression, and any case of critical severity (--strict). An unchanged system may drop"
+        in done.out
+    )
     assert (
         "  critical  c1: passed → failed (the case was edited)\n            structural: expected 'y', got 'n'"
         in done.out
