@@ -168,6 +168,25 @@ def test_process_that_users_code_ends_can_be_resumed(suite: Suite) -> None:
     assert "3 finished runs are kept" in resumed.stderr and "[process_ended]" in resumed.stderr
 
 
+def test_signals_of_processes_that_users_code_forks_do_not_stop_the_batch(suite: Suite) -> None:
+    code = """
+import os, signal, time
+
+def forks(q):
+    child = os.fork()
+    if not child:
+        time.sleep(5)
+        os._exit(0)
+    time.sleep(0.02)
+    os.kill(child, signal.SIGTERM)
+    os.waitpid(child, 0)
+    return q
+"""
+    write(suite, "abcdefgh", code)
+    done = suite.run("run", "cases.jsonl", "--target", "python:own:forks", "-j", "2")
+    assert done.returncode == 0 and len(suite.lines()) == 8, done.stdout
+
+
 PRINTS = """
 import atexit, logging, os, sys, threading
 print("AT IMPORT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -41,6 +42,18 @@ def stopping(stop: asyncio.Event, max_time: float | None) -> Iterator[Callable[[
         if timer is not None:
             timer.cancel()
         _forget_signals(loop)
+
+
+def _forget_signals_in_child() -> None:
+    """Give a process that users' code forked its own signals: those that it gets would also reach our loop."""
+    with suppress(ValueError, OSError):
+        if signal.set_wakeup_fd(-1) >= 0:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_signals_in_child)
 
 
 def _forget_signals(loop: asyncio.AbstractEventLoop) -> None:
