@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from collections.abc import Sequence
 
@@ -9,9 +10,14 @@ import click
 
 from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
+from evalloom.cli.streams import READER_GONE, finish
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
+
+_LEAST_OPEN_FILES = 32
+"""Twice what a run without a server has open."""
+_ALLOW_MORE = "Allow more with 'ulimit -n 1024'"
 
 
 class _Commands(click.Group):
@@ -52,10 +58,15 @@ def main(debug: bool) -> None:
 
 def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
+    return finish(_run(arguments, command, name), name)
+
+
+def _run(arguments: Sequence[str], command: click.Command, name: str) -> int:
     for failure in catalog.load().failures:
         message = f"the system {failure.name!r} is left out: {failure.reason}"
         click.echo(_without_keys(f"{name}: warning: {message} [system_failed]"), err=True)
     try:
+        _require_open_files()
         result = command.main(list(arguments), prog_name=name, standalone_mode=False, obj=catalog.load())
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
@@ -67,10 +78,12 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
     except (click.Abort, KeyboardInterrupt):
         click.echo(f"{name}: interrupted", err=True)
         return 3
-    except SystemExit:
+    except SystemExit as error:
         # click ends like this when the reader of our output is gone.
-        return 3
+        return READER_GONE if isinstance(error.__context__, BrokenPipeError) else 3
     except Exception as error:  # a bug of ours: the user gets a line, not a traceback
+        if isinstance(error, OSError) and (code := _code_of(error, name)):
+            return code
         if "--debug" in arguments:
             from traceback import format_exc
 
@@ -80,6 +93,26 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         click.echo(_without_keys(f"{name}: this is a bug {culprit}: {type(error).__name__}: {error}"), err=True)
         click.echo("Run it again with 'evalloom --debug …' and report what it shows. [internal_error]", err=True)
         return 3
+
+
+def _require_open_files() -> None:
+    """Raise when so few files may be open that a run cannot even start: libuv would abort the process."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < _LEAST_OPEN_FILES:
+        message = f"expected at least {_LEAST_OPEN_FILES} open files to be allowed, got {limit}"
+        raise EvalloomError("too_many_open_files", f"{message}. {_ALLOW_MORE}")
+
+
+def _code_of(error: OSError, name: str) -> int:
+    """Report an error of the system that ends a command, and return its exit code; 0 for one that is a bug of ours."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        click.echo(f"{name}: too many open files. {_ALLOW_MORE} [too_many_open_files]", err=True)
+        return 3
+    return finish(0, name)
 
 
 def _without_keys(text: str) -> str:

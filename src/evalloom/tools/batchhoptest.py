@@ -12,6 +12,7 @@ import click
 
 from evalloom.cli import app
 from evalloom.cli.run import RunCommand, request_from
+from evalloom.cli.streams import open_standard_streams
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
@@ -111,6 +112,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
 
 def main() -> None:
     """Run the tool."""
+    open_standard_streams()
     sys.exit(app.run(sys.argv[1:], command, TOOL))
 
 

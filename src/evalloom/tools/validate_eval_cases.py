@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from evalloom.cli import app
+from evalloom.cli.streams import open_standard_streams
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, refuse_overwriting
 from evalloom.core.clock import utc_now
@@ -117,6 +118,7 @@ def _skipped(root: Path, cases: str) -> LintReport:
 
 def main() -> None:
     """The entry point."""
+    open_standard_streams()
     sys.exit(app.run(sys.argv[1:], command, TOOL))
 
 
