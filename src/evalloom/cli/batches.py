@@ -1,4 +1,4 @@
-"""`evalloom batches`: lists, shows and removes batches."""
+"""`evalloom batches`: lists, shows, repairs and removes batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
-from evalloom.console.layout import Line, print_lines, table_lines
+from evalloom.console.layout import Line, command_lines, print_lines, table_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
@@ -24,7 +24,7 @@ _MOST_IDS = 1000
 
 @click.group("batches")
 def command() -> None:
-    """List, show and remove the batches in .evalloom/batches."""
+    """List, show, repair and remove the batches in .evalloom/batches."""
 
 
 @command.command("list")
@@ -86,7 +86,7 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
-    for group in cases_of(stored_runs(path)):
+    for group in cases_of(stored_runs(path, warn)):
         first = group[0][0]
         if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
             ids[first.case_id] = None
@@ -130,6 +130,38 @@ def _head_lines(path: Path, batch: Batch) -> Iterator[Line]:
     end = f"finished {batch.finished_at}" if batch.finished_at else "unfinished: 'evalloom run … --resume' continues it"
     yield f"times     started {batch.created_at}, {end}", ""
     yield "", ""
+
+
+@command.command("repair")
+@click.argument("batch")
+def repair_command(batch: str) -> int:
+    """Rebuild a damaged batch.json from the runs of its batch.
+
+    What is still readable in it is kept. The damaged file stays as batch.json.damaged.
+    """
+    from evalloom.engine.repair import DAMAGED, repair
+
+    path = find(batch)
+    done = repair(path, warn)
+    if done is None:
+        click.echo(f"{path.as_posix()}: the manifest is readable, so there is nothing to repair")
+        return 0
+    lines: list[Line] = [(f"rebuilt   {path.as_posix()}/batch.json from {pluralize(done.runs, 'run')}", "bold")]
+    lines += [
+        (f"{word}  {', '.join(names)}", "")
+        for word, names in (("kept    ", done.kept), ("from runs", done.rebuilt))
+        if names
+    ]
+    for name, consequence in done.lost.items():
+        if consequence:
+            lines.append((f"lost      {name}: {consequence}", "yellow"))
+    if others := [name for name, consequence in done.lost.items() if not consequence]:
+        lines.append((f"lost      {', '.join(others)}", "yellow"))
+    if (path / DAMAGED).exists():
+        lines.append((f"The damaged file is kept as {DAMAGED}", "dim"))
+    lines += list(command_lines(f"evalloom batches show {path.name}", "Next: "))
+    print_lines(lines)
+    return 0
 
 
 @command.command("rm")
