@@ -51,7 +51,7 @@ class Folder:
         out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
         with chdir(self.path), redirect_stdout(out), redirect_stderr(err):
             code = app.run(arguments)
-        done = Done(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))  # type: ignore[attr-defined]
+        done = Done(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
         assert "internal_error" not in done.err and "Traceback" not in done.err, done.err
         return done
 

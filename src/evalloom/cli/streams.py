@@ -48,9 +48,12 @@ def open_standard_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, mode), True)
     sys.stdin = sys.stdin or io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), "utf-8")
-    sys.stdout = _wrapped(sys.stdout, 1)
-    # A warning that nobody can read must not end a batch.
-    sys.stderr = _wrapped(sys.stderr, 2, is_lossy=True)
+    # Not those that a caller in Python has put there, to capture the output.
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _wrapped(sys.stdout, 1)
+    if sys.stderr is sys.__stderr__:
+        # A warning that nobody can read must not end a batch.
+        sys.stderr = _wrapped(sys.stderr, 2, is_lossy=True)
 
 
 def _wrapped(stream: TextIO | None, number: int, is_lossy: bool = False) -> TextIO:

@@ -93,6 +93,14 @@ class PreviousRuns(Struct, frozen=True):
         return reuse_or_run
 
 
+def resumed_batch(plan: Plan, resume: Resume) -> Batch | None:
+    """Return the batch that a run continues; None if it makes a new one."""
+    batch = plan.batch()
+    path = _find_batch(batch, resume, plan.home / FOLDER, lambda message: None)
+    stored = manifest(path) if path is not None else None
+    return stored if stored is not None and stored.identity == batch.identity else None
+
+
 def batch_to_resume(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
     """Return the batch to resume, and the keys of the runs that are done."""
     path = _find_batch(plan.batch(), resume, plan.home / FOLDER, lambda message: None)

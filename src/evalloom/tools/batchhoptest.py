@@ -29,6 +29,7 @@ class _ResultFile:
     """Writes the result file, and counts what `evalloom stats` counts in it."""
 
     name, suffix = hop_results.name, hop_results.suffix
+    why_not_replace = staticmethod(hop_results.why_not_replace)
 
     def __init__(self) -> None:
         self._rows = self._completed = self._retries = 0
@@ -102,6 +103,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         request_from((str(hop_task.data),), flags),
         current_catalog(),
         flags["as_json"],
+        flags["force"],
         more_outputs=lambda batch: [(hop_task.results(batch), result_file)],
         next_step=lambda batch: f"evalloom stats {shlex.quote(hop_task.results(batch).as_posix())}",
         more_lines=result_file.lines,
