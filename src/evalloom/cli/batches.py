@@ -10,11 +10,12 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
+from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line, command_lines, print_lines, table_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Batch, Run, Scored
+from evalloom.core.model import Batch, Case, Run, Scored
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.results import cases_of, count_of, stored_runs
 
@@ -68,7 +69,13 @@ def _row(batch: Batch) -> list[str]:
     metavar="STATUS",
     help=f"Show only runs that are {', '.join(STATUSES[:-1])} or {STATUSES[-1]}.",
 )
-@click.option("--case", "case_id", default="", metavar="ID", help="Show only this case, with its trace.")
+@click.option(
+    "--case",
+    "case_id",
+    default="",
+    metavar="ID",
+    help="Show only this case: input, output, checks, steps and messages.",
+)
 @click.option("--profile", default="", metavar="P", help="Show only runs of this profile.")
 @click.option(
     "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Show at most N runs."
@@ -82,7 +89,8 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     path = find(batch)
     matching = shown = 0
     ids: dict[str, None] = {}
-    lines: list[Line] = [] if as_json else list(_head_lines(path, manifest(path)))
+    stored = manifest(path)
+    lines: list[Line] = [] if as_json else list(_head_lines(path, stored))
     wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
@@ -91,6 +99,8 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
             ids[first.case_id] = None
         runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
+        if case_id:
+            runs.sort(key=lambda pair: pair[0].repeat)
         for run, scored in runs if each_run else runs[:1]:
             matching += 1
             if shown == limit:
@@ -98,9 +108,12 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             shown += 1
             if as_json:
                 click.echo(msgspec.json.encode({"run": run, "scored": scored}))
+            elif case_id:
+                from evalloom.console.case_text import case_lines
+
+                lines += case_lines(run, scored, _case_of(run, stored), len(group))
             else:
-                count = (0, 0) if each_run else count_of(group)
-                lines += run_lines(run, scored, count, with_trace=bool(case_id))
+                lines += run_lines(run, scored, count_of(group))
     if case_id and not matching:
         under = f" under {profile!r}" if profile else ""
         ended = f" that ended {status}" if status else ""
@@ -110,6 +123,18 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
     print_lines(lines)
     return 0
+
+
+def _case_of(run: Run, batch: Batch) -> Case | None:
+    """Return the case of a stored run, or None if its record gives none."""
+    # Deferred: a list of runs needs no dialects.
+    from evalloom.engine.plan import CHECK_LISTS
+    from evalloom.engine.resume import DamagedRun, case_of
+
+    try:
+        return case_of(run, current_catalog().formats, batch.options.get(CHECK_LISTS, "plain"))
+    except DamagedRun:
+        return None
 
 
 class _Wanted(msgspec.Struct, frozen=True):
