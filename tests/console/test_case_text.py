@@ -22,8 +22,29 @@ JSON = st.recursive(
     max_leaves=8,
 )
 NAMES = st.sampled_from(
-    "type llm request response messages usage duration_s duration calls step op status tokens items retry_count error"
-    " text kind input_tokens role content".split()
+    [
+        "type",
+        "llm",
+        "request",
+        "response",
+        "messages",
+        "usage",
+        "duration_s",
+        "duration",
+        "calls",
+        "step",
+        "op",
+        "status",
+        "tokens",
+        "items",
+        "retry_count",
+        "error",
+        "text",
+        "kind",
+        "input_tokens",
+        "role",
+        "content",
+    ]
 )
 ENTRY = st.dictionaries(NAMES, JSON | st.dictionaries(NAMES, JSON, max_size=3) | st.just("step") | st.just("llm"))
 
