@@ -10,6 +10,7 @@ import pytest
 
 import evalloom
 from evalloom.batchlog import pairs
+from evalloom.core.errors import EvalloomError
 
 RECORDS: list[dict[str, Any]] = [
     {"id": "up", "text": "hi", "expected_output": "HI"},
@@ -91,3 +92,18 @@ def test_outputs_are_written_and_checks_may_be_named() -> None:
     Path("mine.py").write_text("def short(text):\n    return len(text) < 9\n", encoding="utf-8")
     results = evalloom.evaluate(RECORDS[:1], loud, checks=[{"python": "mine:short"}], output=["r.csv"])
     assert results.passed and Path("r.csv").read_text(encoding="utf-8-sig").count("\n") == 2
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize("options", [{"repeat": "5"}, {"repeat": 5.0}, {"repeat": {"n": 0}}, {"pass_if": "4/5"}])
+def test_a_wrong_repeat_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(EvalloomError, match="expected"):
+        evalloom.evaluate([{"id": "a", "q": "x", "expected_output": "x"}], lambda q: q, **options)
+
+
+@pytest.mark.req("WORK-8")
+def test_a_pass_rule_from_python() -> None:
+    answers = iter("xyxyx")
+    cases = [{"id": "a", "q": "x", "expected_output": "x"}]
+    results = evalloom.evaluate(cases, lambda q: next(answers), repeat={"n": 5, "pass": 0.6}, concurrency=1)
+    assert (results.passed, results.pass_rate, results.summary.total) == (True, 1.0, 5)

@@ -14,7 +14,7 @@ PAGE = ROOT / "docs" / "messages.md"
 
 # The functions and classes that carry a code, and which argument it is.
 EMITTERS = {
-    **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "refused"), 0),
+    **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "BatchProblem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonError", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_add_error", "RequestError", "_failed"), 0),
     **dict.fromkeys(("report_finding",), 0),

@@ -95,3 +95,21 @@ def test_items_fail_if_nothing_is_expected_of_any_case_unless_it_is_meant(suite:
     result.stdout.fnmatch_lines(["nothing is expected of any case*[[]nothing_expected[]]"])
     (suite.path / "evalloom.yaml").write_text(SETTINGS + "run: {no_checks: true}\n", encoding="utf-8")
     suite.runpytest_subprocess("--evalloom").assert_outcomes(skipped=1)
+
+
+FLAKY = """
+rules:
+  - {match: Ann, answers: [Hello Ann, Hi, Hello Ann]}
+  - {answer: Hello}
+"""
+
+
+@pytest.mark.req("WORK-8")
+@pytest.mark.parametrize(("repeat", "failed"), [("3", 1), ("{n: 3, pass: 0.6}", 0), ("{n: 3, pass: 1}", 1)])
+def test_the_repeats_of_a_case_are_one_item(suite: pytest.Pytester, repeat: str, failed: int) -> None:
+    (suite.path / "answers.yaml").write_text(FLAKY, encoding="utf-8")
+    (suite.path / "evalloom.yaml").write_text(SETTINGS + f"run: {{repeat: {repeat}}}\n", encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom", "-k", "ann or bob")
+    result.assert_outcomes(passed=2 - failed, failed=failed, deselected=2)
+    if failed:
+        result.stdout.fnmatch_lines(["*ann*: 2 of 3 passed*"])

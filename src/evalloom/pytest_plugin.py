@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import pytest
 if TYPE_CHECKING:
     from evalloom.core.model import Run, Scored
     from evalloom.engine.plan import Plan
-    from evalloom.engine.run import Job
 
 # pytest imports this module in every project that has evalloom installed, so all other imports are deferred.
 FILE_NAME = "evalloom.yaml"
@@ -40,12 +40,20 @@ class SuiteFile(pytest.File):
         self._error: Exception | None = None
         self.expects_anything = False
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeats, self._plan.keys())
-        for job in jobs:
-            self.expects_anything = self.expects_anything or bool(job.case.checks)
-            yield CaseItem.from_parent(self, name=_item_name(job, len(self._plan.profiles) > 1), key=job.key)
+        for _, group in groupby(jobs, lambda job: (job.number, job.profile.name)):
+            repeats = list(group)
+            first = repeats[0]
+            self.expects_anything = self.expects_anything or bool(first.case.checks)
+            name = f"{first.case.id}[{first.profile.name}]" if len(self._plan.profiles) > 1 else first.case.id
+            yield CaseItem.from_parent(self, name=name, keys=[job.key for job in repeats])
 
-    def result(self, key: str) -> tuple[Run, Scored] | None:
-        """The run of a key with its score; the first call runs the batch."""
+    @property
+    def pass_if(self) -> float | None:
+        """The share of its repeats that must pass for a case to pass."""
+        return self._plan.options.pass_if
+
+    def results(self, keys: list[str]) -> list[tuple[Run, Scored]]:
+        """The runs of these keys with their scores; the first call runs the batch."""
         if self._error is not None:
             raise self._error
         if self._results is None:
@@ -55,7 +63,7 @@ class SuiteFile(pytest.File):
                 # Every case reports the error, without running the failed batch again.
                 self._error = error
                 raise
-        return self._results.get(key)
+        return [self._results[key] for key in keys if key in self._results]
 
     def why_not_accepted(self, scored: Scored) -> str:
         """Why an unscored case is a failure (WORK-1); empty if it is only skipped."""
@@ -68,7 +76,10 @@ class SuiteFile(pytest.File):
             reasons = "; ".join(verdict.reason for verdict in scored.verdicts if verdict.status == "unscored")
             return f"unscored: {reasons}. To accept that, write 'run: {{allow_unscored: true}}' [unscored]"
         is_accepted = self.expects_anything or options.no_checks or target.has_own_outcome
-        return "" if is_accepted else f"{NOTHING_CHECKED.message} [{NOTHING_CHECKED.code}]"
+        if is_accepted:
+            return ""
+        message = NOTHING_CHECKED.message.replace("pass --no-checks", "write 'run: {no_checks: true}'")
+        return f"{message} [{NOTHING_CHECKED.code}]"
 
     def _prepare(self) -> Plan:
         from msgspec.structs import replace
@@ -99,29 +110,32 @@ class SuiteFile(pytest.File):
 
         # Deselected cases are not run, since each may cost money.
         own_items = (item for item in self.session.items if isinstance(item, CaseItem) and item.parent is self)
-        yield from evaluate(
-            replace(self._plan, only=frozenset(item.key for item in own_items)), warn=lambda message: None
-        )
+        keys = frozenset(key for item in own_items for key in item.keys)
+        yield from evaluate(replace(self._plan, only=keys), warn=lambda message: None)
 
 
 class CaseItem(pytest.Item):
-    """One case under one profile."""
+    """One case under one profile, with all its repeats."""
 
-    def __init__(self, *, key: str, **kwargs: Any) -> None:
+    def __init__(self, *, keys: list[str], **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.key = key
+        self.keys = keys
 
     def runtest(self) -> None:
+        from evalloom.core.repeats import count_of, meets, worst_first
+
         assert isinstance(self.parent, SuiteFile)
-        result = self.parent.result(self.key)
-        if result is None:
+        repeats = worst_first(self.parent.results(self.keys))
+        if len(repeats) < len(self.keys):
             raise CaseFailed(["the batch ended before this case was run"])
-        run, scored = result
+        if meets(count_of(repeats), self.parent.pass_if):
+            return
+        run, scored = repeats[0]
         problem = self.parent.why_not_accepted(scored) if scored.status == "unscored" else ""
         if problem or scored.status in ("failed", "error"):
             from evalloom.console.run_text import run_lines
 
-            head, *reasons = [text for text, _ in run_lines(run, scored)]
+            head, *reasons = [text for text, _ in run_lines(run, scored, count_of(repeats))]
             # pytest's short summary shows the first line, so the reason comes first.
             raise CaseFailed([*filter(None, [problem]), *(line.strip() for line in reasons), head])
         if scored.status != "passed":
@@ -143,8 +157,3 @@ class CaseFailed(Exception):
 
     def __init__(self, lines: list[str]) -> None:
         super().__init__("\n".join(lines))
-
-
-def _item_name(job: Job, has_profiles: bool) -> str:
-    parts = [job.profile.name] * has_profiles + [f"repeat {job.repeat + 1}"] * bool(job.repeat)
-    return f"{job.case.id}[{', '.join(parts)}]" if parts else job.case.id

@@ -20,6 +20,7 @@ from evalloom.core.model import Batch, DatasetFacts, Profile
 pytestmark = pytest.mark.req("PIPE-17")
 
 SHARES = {"passed": 1.0, "failed": 0.0, "error": 0.0}
+SIDES = (("passed", 2), ("failed", 3))
 
 
 def case(id: str, status: Any = "passed", repeats: int = 1, **more: Any) -> CaseResult:
@@ -344,12 +345,50 @@ def test_with_unequal_repeats_the_mean_is_tested_and_not_the_moves() -> None:
     assert figures.p_value == pytest.approx(1, abs=0.01) and figures.judgement == "no difference shown"
 
 
+# By moves, 52 of 92 cases fell, which says nothing (p = 0.25); 12 of them broke, and 80 moved by one run of ten.
+def test_with_repeats_cases_that_break_show_among_those_that_move_by_chance() -> None:
+    before = [case(str(n), "passed" if n < 12 else "failed", 10, share=1.0 if n < 12 else 0.5) for n in range(100)]
+    shares = [0.0] * 12 + [0.4] * 40 + [0.6] * 40 + [0.5] * 8
+    now = [case(str(n), "failed", 10, share=share) for n, share in enumerate(shares)]
+    found = compared(before, now, strict=False)
+    assert (found.figures.gained, found.figures.lost) == (40, 52)
+    assert found.figures.judgement == "worse" and found.is_regression
+
+
+# One run of each case passed by luck, which 20 runs of an unchanged system cannot repeat.
+@pytest.mark.req("WORK-7")
+def test_a_lucky_single_run_is_no_evidence_against_many_repeats() -> None:
+    tags = [(f"t{number % 30}",) for number in range(3000)]
+    # Of the 100 cases of a tag 5 failed before, but none of the tag t0; now each of them passes in 19 of 20 runs.
+    before = [case(str(n), "failed" if n % 30 and n < 150 else "passed", tags=tag) for n, tag in enumerate(tags)]
+    now = [case(str(n), "failed", 20, share=0.95, tags=tag) for n, tag in enumerate(tags)]
+    found = compared(before, now, by_tag=True, strict=False)
+    lucky = found.tags[0]
+    assert (lucky.name, lucky.base_rate) == ("t0", 1.0) and lucky.rate == pytest.approx(0.95)
+    assert lucky.high is not None and lucky.high < 0 and not found.is_regression
+
+
+@pytest.mark.parametrize(("cases", "judgement"), [(5, "no difference shown"), (6, "worse")])
+def test_with_unequal_repeats_six_cases_must_move_too(cases: int, judgement: str) -> None:
+    before, now = ([case(str(n), status, repeats) for n in range(cases)] for status, repeats in SIDES)
+    assert compared(before, now, strict=False).figures.judgement == judgement
+
+
 def test_the_cases_that_would_show_five_points() -> None:
     before = [case(str(number), "passed" if number % 2 else "failed") for number in range(98)]
     now = [case(str(number), "passed" if number < 49 else "failed") for number in range(98)]
     figures = compared(before, now).figures
-    # 50 of 98 flipped, and one gain and one loss are added: the variance is 52 / 100; (1.96 + 0.8416)² / 0.05² = 3139.6.
-    assert figures.gained + figures.lost == 50 and figures.more_cases == 1633 - 98
+    # 50 of 98 flipped, and one gain and one loss are added: the variance is 52 / 100. The change itself adds
+    # 0.05 - 0.05². (1.96 + 0.8416)² / 0.05² = 3139.6.
+    assert figures.gained + figures.lost == 50 and figures.more_cases == 1782 - 98
+
+
+# Five points of 100 cases are 5 of them, and it takes 6.
+def test_a_hundred_equal_cases_are_not_enough_to_show_five_points() -> None:
+    before = [case(str(number)) for number in range(100)]
+    broken = [case(str(number), "failed" if number < 5 else "passed") for number in range(100)]
+    assert (compared(before, before).figures.more_cases or 0) > 50
+    assert compared(before, broken).figures.judgement == "no difference shown"
 
 
 def test_medians_belong_together() -> None:
@@ -387,6 +426,10 @@ def batch(id: str = "b", **more: Any) -> Batch:
         ({"target": "prompt:q.md", "target_digest": "t2"}, ["the target differs: prompt:p.md → prompt:q.md"]),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d1")]}, []),
         ({"datasets": [DatasetFacts("b/cases.jsonl", "pipeline", "d2")]}, ["the dataset changed: cases.jsonl"]),
+        (
+            {"datasets": [DatasetFacts("a/cases.jsonl", "pipeline", "d1"), DatasetFacts("b.jsonl", "pipeline", "d3")]},
+            ["the dataset changed: none → b.jsonl"],
+        ),
         ({"models": {"one": "m-2"}}, ["p: model: m-1 → m-2"]),
         ({"params": {}}, ["p: params: {'temperature': 0} → none"]),
         ({"profiles": [Profile("p", run="one"), Profile("q")], "id": "c"}, ["profiles that are not compared, now: q"]),

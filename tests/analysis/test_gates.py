@@ -138,6 +138,20 @@ def test_whatever_is_quoted_is_read_back(metric: str, sign: str, limit: int, tag
     assert parse(text) == Gate(text, metric, sign, limit, profile, tag)
 
 
+@pytest.mark.req("WORK-5")
+@pytest.mark.parametrize("pass_if", [None, 0.5])
+def test_profiles_that_disagree_are_not_flaky_and_gates_count_as_the_summary_does(pass_if: float | None) -> None:
+    tally = Tally(pass_if)
+    for number, profile in ((0, "fast"), (0, "deep"), (1, "fast"), (1, "deep")):
+        for repeat in range(3):
+            run = Run(f"{number}{profile}{repeat}", str(number), profile, number=number, repeat=repeat)
+            tally.add(run, Scored(run.key, "passed" if number == 0 and profile == "fast" else "failed"))
+    summary = tally.summary()
+    assert (summary.failing, summary.cases, summary.pass_rate) == (3, 2, 0.25)
+    for text in ("flaky == 0", "failing == 3", "cases == 2", "pass_rate == 0.25", "failing == 3 and flaky == 0"):
+        assert parse(text).check(tally).holds, text
+
+
 @given(st.text(alphabet="pass_rate[tag=安,profile]'\"<>=!% 0.9\n"))
 def test_any_text_is_a_gate_or_a_fault(text: str) -> None:
     try:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.analysis.gates import parse
+from evalloom.analysis.repeats import Shares
 from evalloom.analysis.statistics import pass_at_k, pass_hat_k, wilson
 from evalloom.analysis.tally import Tally
 from evalloom.core.model import Run, Scored, Status
@@ -106,3 +107,18 @@ def test_tags_that_were_edited_between_two_repeats_break_nothing() -> None:
     for repeat, tags in enumerate([("old",), ("new",)]):
         tally.add(Run(f"k{repeat}", "c", "p", repeat, 1, tags=tags), Scored(f"k{repeat}", "passed"))
     assert tally.summary().pass_rate == 1.0
+
+
+# Half of the runs of each case passed: as shares they do not vary at all.
+@pytest.mark.req("WORK-4")
+@given(st.integers(1, 300), st.integers(2, 20), st.data())
+def test_the_interval_is_wider_than_that_of_as_many_cases(cases: int, repeats: int, data: st.DataObject) -> None:
+    shares, passed = Shares(), 0
+    for _ in range(cases):
+        count = data.draw(st.integers(repeats // 2, repeats // 2 + 1))
+        shares.move((0, 0), (count, repeats))
+        passed += count
+    low, high = shares.bounds
+    assert low is not None and high is not None
+    lowest, highest = wilson(passed, cases * repeats)
+    assert high - low > highest - lowest

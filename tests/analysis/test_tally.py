@@ -133,3 +133,20 @@ def test_counts_add_up(pairs: list[tuple[Run, Scored]]) -> None:
 def test_the_order_of_the_runs_does_not_matter(pairs: list[tuple[Run, Scored]], order: random.Random) -> None:
     shuffled = order.sample(pairs, len(pairs))
     assert tally_of(shuffled).summary() == tally_of(pairs).summary()
+
+
+@pytest.mark.parametrize("profiles", [("p",), ("p", "q")])
+@pytest.mark.parametrize("pass_if", [None, 0.5])
+def test_the_groups_by_tag_are_those_of_each_tag(profiles: tuple[str, ...], pass_if: float | None) -> None:
+    tally = Tally(pass_if)
+    for number, tags in enumerate([("a",), ("a", "b"), ("b", "c", "b"), ()]):
+        for profile in profiles:
+            for repeat in range(2):
+                run = Run(f"{number}{profile}{repeat}", str(number), profile, number=number, repeat=repeat, tags=tags)
+                tally.add(run, Scored(run.key, "passed" if (number + repeat) % 3 else "failed"))
+    by_tag = tally.by_tag()
+    assert list(by_tag) == ["a", "b", "c"]
+    for tag, group in by_tag.items():
+        alone = tally.group(tag=tag)
+        assert (group.counts, group.shares.counts) == (alone.counts, alone.shares.counts)
+        assert group.pooled.counts == alone.pooled.counts

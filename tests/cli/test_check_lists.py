@@ -77,6 +77,16 @@ def test_items_that_are_no_checks_are_errors_at_their_place(run: Call, in_proces
     assert (skipped["passed"], skipped["error"]) == (1, 1)
 
 
+@pytest.mark.req("WORK-3", "WORK-1")
+@pytest.mark.parametrize(
+    ("item", "said"),
+    [({"contian": "x"}, "Did you mean 'contains'?"), ({"contains": "x", "wheer": "output"}, "Did you mean 'where'?")],
+)
+def test_a_list_whose_only_item_is_misspelled_is_an_error(run: Call, item: Any, said: str) -> None:
+    done = run({**RECORD, "checks": [item]})
+    assert done.code == 2 and "checks[0]: " in done.err and said in done.err and "[bad_check]" in done.err
+
+
 @pytest.mark.req("WORK-3")
 @pytest.mark.parametrize("written", ["visual", ["oil"], [], [{"who": "me"}], {"contains": "x"}])
 def test_anything_else_stays_an_input(written: Any, tmp_path: Path) -> None:

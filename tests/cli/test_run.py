@@ -693,8 +693,20 @@ def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], sett
     summary = json.loads(done.out)
     assert (done.code, summary["total"], summary["failing"], summary["pass_if"]) == (1, 15, 1, 0.8)
     assert summary["pass_rate"] == pytest.approx(2 / 3)
+    shown = in_process("batches", "show", "latest").out
+    assert "FAILED c2 · default: 2 of 5 passed" in shown and "PASSED c4 · default: 4 of 5 passed" in shown
+    assert "FAILED c4 · default: 4 of 5 passed" in in_process("batches", "show", "latest", "--status", "failed").out
     scored = in_process("score", "latest", "--pass-if", "2/5")
     assert scored.code == 0 and "A case passes if 40% of its repeats do" in scored.out and "FAILED" not in scored.out
+
+
+@pytest.mark.req("WORK-8")
+def test_a_resumed_batch_keeps_its_pass_rule(in_process: Call) -> None:
+    flaky_run(in_process, "--pass-if", "2/5", "--limit", "2")
+    done = in_process("run", "cases.jsonl", "-j", "1", "--repeat", "5", "--resume", "--json")
+    assert (done.code, json.loads(done.out)["pass_if"], json.loads(done.out)["total"]) == (0, 0.4, 15)
+    done = in_process("score", "latest", "--pass-if", "2/3")
+    assert done.code == 2 and "--pass-if 2/3 is for 3 repeats, and the batch has 5" in done.err
 
 
 @pytest.mark.req("WORK-8")
@@ -705,6 +717,7 @@ def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], sett
         (("--pass-if", "x"), "got 'x'"),
         (("--pass-if", "0"), "got '0'"),
         (("--pass-if", "4/5", "--repeat", "3"), "--pass-if 4/5 is for 5 repeats, and --repeat is 3"),
+        (("--pass-if", "80%"), "each case runs only once. Add --repeat 5"),
     ],
 )
 def test_a_wrong_pass_rule_is_refused(in_process: Call, flags: tuple[str, ...], said: str) -> None:
@@ -715,3 +728,25 @@ def test_a_wrong_pass_rule_is_refused(in_process: Call, flags: tuple[str, ...], 
 def test_a_wrong_pass_rule_in_the_settings_is_refused(in_process: Call) -> None:
     done = flaky_run(in_process, settings="run: {repeat: {n: 5, pas: 0.8}}")
     assert done.code == 2 and "pas" in done.err and "[bad_settings]" in done.err
+
+
+@pytest.mark.req("WORK-5")
+def test_a_failed_gate_is_told_on_every_surface(in_process: Call) -> None:
+    done = flaky_run(in_process, "--json", "-o", "out.xml", settings="gates: [pass_rate_low >= 0.9, failed == 0]")
+    gates = json.loads(done.out)["gates"]
+    assert done.code == 1 and [(gate["text"], gate["holds"]) for gate in gates] == [
+        ("pass_rate_low >= 0.9", False),
+        ("failed == 0", True),
+    ]
+    assert "gate pass_rate_low >= 0.9: does not hold (pass_rate_low is 0.438" in done.err
+    [failure] = ElementTree.parse("out.xml").iter("failure")
+    assert "over 3 cases" in (failure.get("message") or "")
+
+
+@pytest.mark.req("WORK-8")
+def test_the_case_that_passes_least_often_comes_first(in_process: Call) -> None:
+    rows = [{"id": f"c{q}", "q": q, "expected_output": "y"} for q in ("4", "2", "3", "9")]
+    flaky_run(in_process, "--limit", "0")
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    out = in_process("run", "cases.jsonl", "-j", "1", "--repeat", "5").out
+    assert re.findall(r"FAILED (c\d) .*?: (\d of \d)", out) == [("c2", "2 of 5"), ("c3", "3 of 5"), ("c4", "4 of 5")]

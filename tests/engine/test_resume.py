@@ -119,6 +119,14 @@ def test_more_repeats_run_only_what_is_new() -> None:
     assert (run(Resume(newest=True), repeat=2).summary.total, calls()) == (12, "abcdef")
 
 
+# A comparison reads it: under a pass rule, three repeats and two are no equals.
+def test_a_batch_says_how_many_repeats_it_has_when_fewer_are_asked_for() -> None:
+    run(repeat=3)
+    fewer = run(Resume(newest=True), repeat=2, pass_if=0.5)
+    assert (fewer.summary.total, manifest(fewer.path).options["repeat"]) == (18, 3)
+    assert manifest(run(Resume(newest=True), repeat=4).path).options["repeat"] == 4
+
+
 def test_without_resume_there_is_a_new_batch() -> None:
     assert run().path != run().path
     assert calls() == "aabbccddeeff"

@@ -61,7 +61,7 @@ def test_batch_of_a_newer_format_is_refused(suite: Suite, serve: Callable[..., S
     suite.cases(["say: a"])
     suite.run("run")
     manifest = suite.batches()[0] / "batch.json"
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 3}))
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"format": 99}))
     id = manifest.parent.name
     arguments = {"show": ["batches", "show", id], "score": ["score", id], "resume": ["run", "--resume-from", id]}
     if command == "rm":

@@ -35,7 +35,7 @@ def folder(tmp_path: Path) -> Path:
 def test_the_figures_with_the_weakest_group_first(folder: Path, in_process: Run) -> None:
     shown = in_process("stats", "task")
     lines = [line.split() for line in shown.out.splitlines()]
-    assert shown.code == 0 and ["all", "20", "95.0%", "73.7%", "70.0%"] in [line[:5] for line in lines]
+    assert shown.code == 0 and ["all", "20", "10", "95.0%", "73.7%", "70.0%"] in [line[:6] for line in lines]
     by_tag = [line[0] for line in lines if line[:1] in (["a"], ["b"])]
     assert by_tag == ["b", "a"] and "FAIL 1" in shown.out
     assert any(line[:2] == ["answer", "100.0%"] for line in lines)

@@ -294,7 +294,7 @@ def test_ctrl_c_stops_and_says_what_is_kept(call: Call) -> None:
     [kept] = json.loads(call("replay", "list", "--json").out)
     told = f"{kept['rowCount']:,} of 120,000 rows are kept as replay {kept['replayId']} [stopped]\n"
     assert (process.returncode, out, err.lstrip("\r\n")) == (3, "", f"evalloom: interrupted: {told}")
-    assert (kept["state"], kept["rowsAsked"]) == ("interrupted", 120_000)
+    assert (kept["state"], kept["rowsRequested"]) == ("interrupted", 120_000)
 
 
 @pytest.fixture

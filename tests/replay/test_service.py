@@ -76,7 +76,7 @@ def test_a_stream_that_is_cut_off_is_running_then_interrupted_and_not_compared(s
 
     assert asyncio.run(cut_off()) == "running"
     newest, first = service.replays(dataset)
-    assert (newest.state, newest.row_count, newest.rows_asked, first.state) == ("interrupted", 200, 450, "complete")
+    assert (newest.state, newest.row_count, newest.rows_requested, first.state) == ("interrupted", 200, 450, "complete")
     with pytest.raises(RequestError, match=f"two complete replays.*; {newest.replay_id} is interrupted"):
         service.compare_replays(dataset)
     streamed(service, dataset, {"projectId": project})

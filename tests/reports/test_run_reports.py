@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom import catalog
-from evalloom.core.model import Mismatch, Origin, Output, Run, Scored, Usage, Verdict
+from evalloom.core.model import Mismatch, Origin, Output, Run, Scored, Status, Usage, Verdict
 from evalloom.reports import RunReporter, by_suffix, run_csv, run_json, run_jsonl, run_junit
 from evalloom.reports.run_report import ReportRow, RunReport
 
@@ -97,6 +97,7 @@ BATCH: dict[str, Any] = {
 SUMMARY = {"total": 4, "passed": 1, "failed": 1, "error": 1, "skipped": 1, "pass_rate": 0.3333333333333333}
 GATES = [{"text": "pass_rate >= 90%", "holds": False, "actual": 0.333333333, "reason": "pass_rate is 0.333333"}]
 REPORT = RunReport(BATCH, SUMMARY, GATES, [passed(), failed(), broken(), skipped()])
+FOUR: list[Status] = ["passed", "failed", "passed", "failed"]
 each_reporter = pytest.mark.parametrize("reporter", catalog.load().reporters, ids=lambda reporter: reporter.name)
 
 
@@ -132,8 +133,8 @@ def test_rows_are_never_all_in_memory(reporter: RunReporter) -> None:
         most = 0
 
         def __iter__(self) -> Iterator[ReportRow]:
-            for _ in range(100):
-                yield Counted("k", "c", output=Output("x" * 100)), Scored("k", "passed")
+            for number in range(100):
+                yield Counted("k", "c", number=number, output=Output("x" * 100)), Scored("k", "passed")
 
     class Counted(Run, frozen=True, weakref=True):
         def __post_init__(self) -> None:
@@ -259,24 +260,37 @@ def test_csv_reads_back(text: str) -> None:
 def test_junit_counts() -> None:
     suites = ElementTree.fromstring(rendered(run_junit))
     counts = [[suite.get(kind) for kind in ("name", "tests", "failures", "errors", "skipped")] for suite in suites]
-    assert counts == [["快", "2", "1", "0", "0"], ["deep", "2", "0", "1", "1"]]
-    assert [suites.get(kind) for kind in ("tests", "failures", "errors", "skipped")] == ["4", "1", "1", "1"]
-    assert [len(list(suites.iter(kind))) for kind in ("testcase", "failure", "error", "skipped")] == [4, 1, 1, 1]
+    assert counts == [["快", "2", "1", "0", "0"], ["deep", "2", "0", "1", "1"], ["gates", "1", "1", "0", "0"]]
+    assert [suites.get(kind) for kind in ("tests", "failures", "errors", "skipped")] == ["5", "2", "1", "1"]
+    assert [len(list(suites.iter(kind))) for kind in ("testcase", "failure", "error", "skipped")] == [5, 2, 1, 1]
 
 
 def test_junit_tells_expected_and_actual() -> None:
     suites = ElementTree.fromstring(rendered(run_junit))
-    (case,) = [case for case in suites.iter("testcase") if case.get("name") == "sum (repeat 1)"]
+    case = next(case for case in suites.iter("testcase") if case.get("name") == "sum")
     assert (case.get("classname"), case.get("time")) == ("data/案例", "1.500000")
     failure = case[0]
     assert failure.get("message") == "equals: 2 places differ"
     assert '  at items[0].text\n    expected "<b>"\n    actual   null' in (failure.text or "")
 
 
+@pytest.mark.req("WORK-8", "WORK-5")
+@pytest.mark.parametrize(("pass_if", "failures"), [(None, 1), (0.6, 1), (0.5, 0)])
+def test_junit_has_one_test_for_all_repeats_of_a_case(pass_if: float | None, failures: int) -> None:
+    rows = [(Run(f"k{n}", "c", repeat=n, duration_s=1), Scored(f"k{n}", status)) for n, status in enumerate(FOUR)]
+    stream = io.BytesIO()
+    run_junit.render(RunReport({}, {"pass_if": pass_if}, [], rows), stream)
+    suites = ElementTree.fromstring(stream.getvalue())
+    assert [suites.get(name) for name in ("tests", "failures", "time")] == ["1", str(failures), "4.000000"]
+    assert [element.get("message") for element in suites.iter("failure")] == [
+        "2 of 4 repeats passed: failed"
+    ] * failures
+
+
 @given(st.text())
 def test_junit_is_xml_for_any_text(text: str) -> None:
     suites = ElementTree.fromstring(rendered(run_junit, answered(text)))
-    (case,) = suites.iter("testcase")
+    case, _ = suites.iter("testcase")
     legal = "".join(char for char in text if (char >= " " and char not in "\ufffe\uffff") or char in "\t\r\n")
     assert case.get("name") == legal and case[0].get("type") == "failed"
 

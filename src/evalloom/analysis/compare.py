@@ -12,7 +12,9 @@ from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, medians
 from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
+from evalloom.analysis.statistics import permuted_variance
 from evalloom.core.model import Status
+from evalloom.core.repeats import Count
 
 CRITICAL_TAG = "critical"
 """A case with this tag must not be lost."""
@@ -44,6 +46,8 @@ class ComparisonRules(Struct, frozen=True):
     """A note on a case that fails now, from its measures of before; may be empty."""
     is_strict: bool = False
     """Whether any drop beyond the allowed one is a regression, and any case of critical severity."""
+    has_pass_rule: bool = False
+    """Whether the repeats of a case are one result: it passed, or it did not."""
 
 
 class CaseResult(Struct, frozen=True, gc=False):
@@ -95,6 +99,9 @@ class Change(Struct, frozen=True, gc=False):
     position: int = 0
     is_unnamed: bool = False
     """Whether the case has no id of its own; `position` then is its number in its file."""
+    repeats_before: Count = (0, 0)
+    """How many repeats passed before, of how many that count; and now."""
+    repeats: Count = (0, 0)
 
 
 class OneSidedGroup(Struct, frozen=True):
@@ -142,6 +149,8 @@ class Comparison(Struct, frozen=True):
     severity: Grade = ""
     """The worst that happened: to a case, to the whole, to a bucket or to a tag."""
     is_regression: bool = False
+    is_selection: bool = False
+    """Whether only some cases were selected now, so that a missing case is not a loss."""
     is_critical_shown: bool = False
     """Whether lost critical cases decide it: they have repeats enough, and chance does not explain them."""
 
@@ -234,6 +243,7 @@ class Comparer:
             tokens=medians(*self._tokens),
             cost_before=round(self._costs[0], 8),
             cost=round(self._costs[1], 8),
+            is_selection=self._rules.is_selection,
         )
 
     def _figures(self, by: By) -> list[RateComparison]:
@@ -268,10 +278,12 @@ class Comparer:
         self._missing_passed += before.status == "passed" and not is_excused
 
     def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
-        is_balanced = before.repeats == now.repeats
-        self._total.add(base_share, share, is_balanced)
+        permuted = None
+        if before.repeats != now.repeats or (now.repeats > 1 and not self._rules.has_pass_rule):
+            permuted = permuted_variance(before.passed + now.passed, before.repeats, now.repeats)
+        self._total.add(base_share, share, permuted)
         for group in self._groups_of(now.tags):
-            self._groups.setdefault(group, Sums()).add(base_share, share, is_balanced)
+            self._groups.setdefault(group, Sums()).add(base_share, share, permuted)
         if _is_critical(before, now):
             self._count_critical(before, now)
         if before.measures and now.measures:
@@ -327,6 +339,8 @@ class Comparer:
                 self._notes(kind, before, now),
                 either.position,
                 either.is_unnamed,
+                (before.passed, before.repeats) if before else (0, 0),
+                (now.passed, now.repeats) if now else (0, 0),
             )
         )
 

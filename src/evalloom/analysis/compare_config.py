@@ -117,8 +117,11 @@ def _datasets(base: Batch, now: Batch) -> Iterator[Difference]:
     # The same content under another path is not a difference.
     if [dataset[1:] for dataset in before] == [dataset[1:] for dataset in after]:
         return
-    names = [", ".join(PurePath(path).name for path, *_ in side) for side in (before, after)]
-    shown = names[1] if names[0] == names[1] else " → ".join(names)
+    changed = [
+        ", ".join(PurePath(path).name for path, *content in side if content not in [rest for _, *rest in other])
+        for side, other in ((before, after), (after, before))
+    ]
+    shown = changed[1] if changed[0] == changed[1] else " → ".join(names or "none" for names in changed)
     yield Difference("datasets", before, after, f"the dataset changed: {shown}")
 
 

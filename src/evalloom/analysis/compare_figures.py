@@ -14,6 +14,7 @@ from evalloom.analysis.statistics import (
     paired_mean_interval,
     paired_test,
     percentile,
+    permutation_test,
 )
 
 __all__ = ["Sums", "corrected", "drop_grade", "medians", "paired_mean_interval", "worst"]
@@ -66,31 +67,40 @@ class Medians(Struct, frozen=True):
 class Sums:
     """What the cases of one group add up to; a case's share is that of its repeats that passed."""
 
-    __slots__ = ("base", "cases", "gained", "is_balanced", "lost", "now", "squares")
+    __slots__ = ("base", "cases", "gained", "has_shares", "lost", "now", "permuted", "squares")
 
     def __init__(self) -> None:
         self.cases = self.gained = self.lost = 0
-        self.base = self.now = self.squares = 0.0
-        self.is_balanced = True
+        self.base = self.now = self.squares = self.permuted = 0.0
+        self.has_shares = False
 
-    def add(self, base: float, now: float, is_balanced: bool = True) -> None:
-        """Add a case; `is_balanced` tells whether it has as many repeats now as before."""
+    def add(self, base: float, now: float, permuted: float | None = None) -> None:
+        """Add a case. If its numbers are shares of several runs, `permuted` is their `permuted_variance`."""
+        square = (now - base) ** 2
         self.cases += 1
         self.base += base
         self.now += now
-        self.squares += (now - base) ** 2
+        self.squares += square
         self.gained += now > base
         self.lost += now < base
-        self.is_balanced = self.is_balanced and is_balanced
+        self.permuted += square if permuted is None else permuted
+        self.has_shares = self.has_shares or permuted is not None
 
     @property
     def p_value(self) -> float:
         """How likely a difference at least this large is when both sides are equally good."""
-        # One run can only be all right or all wrong, and five seldom are: an unchanged case then moves one way more
-        # often than the other, and only its mean stays. Counting moves needs as many repeats on both sides.
-        if self.is_balanced:
+        if not self.has_shares:
             return mcnemar(self.gained, self.lost)
-        return paired_test(self.now - self.base, self.squares, self.cases)
+        # Not McNemar's: most repeated cases move a little by chance, and would outnumber the few that break. And with
+        # unequal repeats an unchanged case moves one way more often than the other; only its mean stays.
+        total, moved = self.now - self.base, self.gained + self.lost
+        return max(
+            paired_test(total, self.squares, self.cases),
+            # Where the side with one run happens to pass everywhere, the differences vary too little to tell.
+            permutation_test(total, self.permuted),
+            # Both are normal approximations, which claim too much for a few cases.
+            mcnemar(moved, 0),
+        )
 
     def figures(self, name: str) -> RateComparison:
         """Return the figures, with a p-value that is not yet corrected for others."""

@@ -41,10 +41,10 @@ def _latency(share: float) -> Callable[[Group], float | None]:
 
 
 METRICS: dict[str, Callable[[Group], float | None]] = {
-    "pass_rate": lambda group: group.shares.pass_rate,
-    "pass_rate_low": lambda group: group.shares.bounds[0],
+    "pass_rate": lambda group: group.pooled.pass_rate,
+    "pass_rate_low": lambda group: group.pooled.bounds[0],
     "total": lambda group: group.total,
-    "cases": lambda group: group.shares.cases,
+    "cases": lambda group: group.pooled.cases,
     "failing": lambda group: group.shares.failing,
     "flaky": lambda group: group.shares.flaky,
     **{status: _count_of(status) for status in STATUSES},
@@ -108,10 +108,10 @@ class Gate(Struct, frozen=True):
         # The mean of ten scores of 0.9 is 0.8999999999999998, which should meet `mean_score >= 0.9`.
         actual = round(actual, 9)
         holds = OPERATORS[self.sign](actual, self.limit)
-        low, high = group.shares.bounds if self.metric in RATES else (None, None)
+        low, high = group.pooled.bounds if self.metric in RATES else (None, None)
         reason = f"{self.metric} is {actual:.6g}"
         if low is not None:
-            reason += f" over {pluralize(group.shares.cases, 'case')} (95 % CI {low:.3f}–{high:.3f})"
+            reason += f" over {pluralize(group.pooled.cases, 'case')} (95 % CI {low:.3f}–{high:.3f})"
         if not holds:
             reason += f", not {self.sign} {self.limit:g}"
         return GateResult(self.text, holds, actual, reason + _estimate_note([self.metric], group), low, high)
@@ -138,7 +138,7 @@ class ExpressionGate(Struct, frozen=True):
         if "profiles" in named:
             names["profiles"] = {name: _all_figures(tally.group(profile=name)) for name in tally.profiles()}
         if "tags" in named:
-            names["tags"] = {name: _all_figures(tally.group(tag=name)) for name in tally.tags()}
+            names["tags"] = {name: _all_figures(group) for name, group in tally.by_tag().items()}
         figures = {name: value for name, value in names.items() if name in METRICS}
         reason = ", ".join(
             f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()

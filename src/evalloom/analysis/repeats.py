@@ -7,21 +7,12 @@ from collections.abc import Callable, Iterator
 from math import fsum
 
 from evalloom.analysis.statistics import mean_interval, pass_at_k, pass_hat_k
-
-Count = tuple[int, int]
-"""How many runs of a case passed, and how many passed, failed or met an error."""
+from evalloom.core.repeats import Count, meets
 
 _MOST_K = 10
 """Beyond this k, pass@k and pass^k are given for the number of repeats only."""
 _BLOCK_BITS = 12
 _EMPTY_BLOCK = bytes(8 << _BLOCK_BITS)
-
-
-def meets(count: Count, pass_if: float) -> bool:
-    """Whether the share of a case's runs that passed meets a pass rule."""
-    passed, counted = count
-    # 0.8 of 5 is 4.000000000000001 with some shares.
-    return passed >= pass_if * counted - 1e-9
 
 
 class CaseCounts:
@@ -85,7 +76,8 @@ class Shares:
             return None, None
         total = fsum(share * number for share, number in self._shares())
         squares = fsum(share * share * number for share, number in self._shares())
-        return mean_interval(total, squares, cases)
+        runs = sum(counted * number for (_, counted), number in self.counts.items())
+        return mean_interval(total, squares, cases, runs)
 
     @property
     def failing(self) -> int:

@@ -34,12 +34,13 @@ def mean(values: Collection[float]) -> float:
     return fsum(values) / len(values)
 
 
-def mean_interval(total: float, squares: float, cases: int) -> tuple[float, float]:
+def mean_interval(total: float, squares: float, cases: int, runs: int | None = None) -> tuple[float, float]:
     """The 95 % interval of a mean of numbers from 0 to 1, out of their sum and the sum of their squares.
 
     It is Wilson's interval for an effective number of cases: numbers that vary less than zeros and ones of the same
     mean count as more cases. A rate of zeros and ones has exactly Wilson's interval. Give one number per case, such as
-    the share of its repeats that passed, so that repeats of a case never count as further cases.
+    the share of its repeats that passed, so that repeats of a case never count as further cases. With the number of
+    all `runs`, the interval is never as narrow as that of so many cases, however alike the shares are.
     """
     if not cases:
         return 0.0, 1.0
@@ -48,7 +49,7 @@ def mean_interval(total: float, squares: float, cases: int) -> tuple[float, floa
     size = cases + 2
     centre = (total + 1) / size
     variance = (squares + 1) / size - centre * centre
-    ratio = min(1.0, variance / (centre * (1 - centre)))
+    ratio = min(1.0, max(variance / (centre * (1 - centre)), cases / runs if runs else 0.0))
     # The variance of zeros and ones follows from their mean; any other is an estimate, which Student's t allows for.
     z = sqrt(ratio * _Z_95**2 + (1 - ratio) * _student_95(size - 1) ** 2)
     return _score_interval(total / cases, cases / ratio, z)
@@ -73,10 +74,42 @@ def paired_test(total: float, squares: float, cases: int) -> float:
     return erfc(abs(centre) / sqrt(2 * variance / (cases + 2)))
 
 
+def permuted_variance(passed: int, before: int, now: int) -> float:
+    """The variance of a case's difference of shares, if chance alone says which of its runs are `before` and `now`.
+
+    `passed` of all its runs passed. It is that of the hypergeometric distribution.
+    """
+    runs = before + now
+    return passed * (runs - passed) / (before * now * (runs - 1))
+
+
+def permutation_test(total: float, variance: float) -> float:
+    """The p-value of a sum of differences, with the sum of the cases' `permuted_variance`."""
+    return erfc(abs(total) / sqrt(2 * variance)) if variance else 1.0
+
+
 def cases_to_detect(effect: float, total: float, squares: float, cases: int) -> int:
-    """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases."""
+    """How many cases show a paired difference of `effect` in 80 of 100 comparisons, at the variance of these cases.
+
+    The cases that the effect turns add to the variance, even where nothing varies yet.
+    """
     _, variance = _paired_moments(total, squares, cases)
-    return ceil((_Z_95 + _Z_80) ** 2 * variance / effect**2)
+    return ceil((_Z_95 + _Z_80) ** 2 * (variance + effect - effect**2) / effect**2)
+
+
+def detectable_drop(variance: float, cases: int) -> float:
+    """The drop that 80 of 100 paired comparisons of these cases show, if it comes from cases that pass no more.
+
+    `variance` is that of the difference of a case by chance alone. A case that passes no more adds to it: however often
+    cases are repeated, some of them must break before it shows.
+    """
+    size = cases + 2
+    spread = (_Z_95 + _Z_80) ** 2 / size
+    # With one gain and one loss added, as in `_paired_moments`, the mean of the differences solves
+    # centre² = spread · (noise + centre − centre²).
+    noise = (cases * variance + 2) / size
+    centre = (spread + sqrt(spread**2 + 4 * (1 + spread) * spread * noise)) / (2 * (1 + spread))
+    return min(1.0, centre * size / cases)
 
 
 def _paired_moments(total: float, squares: float, cases: int) -> tuple[float, float]:

@@ -9,9 +9,10 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from evalloom.analysis.repeats import CaseCounts, Count, Shares, meets
+from evalloom.analysis.repeats import CaseCounts, Shares
 from evalloom.analysis.statistics import mean, percentile
 from evalloom.core.model import NO_USAGE, Record, Run, Scored, Status, Usage
+from evalloom.core.repeats import COUNTED, Count, meets
 
 SHOWN_FAILURES = 10
 STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked", "unscored")
@@ -19,8 +20,6 @@ STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked
 NOTHING_EXPECTED = "nothing is expected of it"
 _MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
-COUNTED: frozenset[Status] = frozenset({"passed", "failed", "error"})
-"""The statuses that are in a pass rate."""
 _Rank = tuple[float, int, str, int]
 _RankedRuns = list[tuple[_Rank, Run, Scored]]
 """Runs, the worst first."""
@@ -43,7 +42,10 @@ class Figures(Struct, frozen=True, kw_only=True):
     cases: int
     """How many cases `pass_rate` is over."""
     failing: int
-    """How many of them do not meet the pass rule; without one, how many have a run that did not pass."""
+    """How many do not meet the pass rule; without one, how many have a run that did not pass.
+
+    A case under two profiles passes or fails twice.
+    """
     pass_rate: float | None
     pass_rate_low: float | None
     pass_rate_high: float | None
@@ -110,11 +112,14 @@ class UsageTotals:
 class Group:
     """Runs that are counted together."""
 
-    __slots__ = ("counts", "durations", "finished", "score_sum", "scores", "shares", "spent", "started")
+    __slots__ = ("counts", "durations", "finished", "pooled", "score_sum", "scores", "shares", "spent", "started")
 
     def __init__(self, pass_if: float | None = None) -> None:
         self.counts: dict[Status, int] = {}
         self.shares = Shares(pass_if)
+        """The shares of each case under each profile."""
+        self.pooled = self.shares
+        """The shares of each case under all its profiles together, which a pass rate is over (WORK-4)."""
         self.spent = UsageTotals()
         self.durations = array("d")
         self.score_sum = 0.0
@@ -266,11 +271,30 @@ class Tally:
             if (profile is None or name == profile) and (tag is None or tag in tags):
                 merged.merge(group)
         if profile is None and len(self._cases) > 1:
-            merged.shares = Shares()
+            merged.pooled = Shares()
             for tags, shares in self._shares_of_all.items():
                 if tag is None or tag in tags:
-                    merged.shares.merge(shares)
+                    merged.pooled.merge(shares)
         return merged
+
+    def by_tag(self) -> dict[str, Group]:
+        """Return the runs of each tag, in one pass: there may be as many tags as cases."""
+        merged = {tag: Group(self.pass_if) for tag in self.tags()}
+        for (_, tags), group in self._groups.items():
+            for tag in dict.fromkeys(tags):
+                merged[tag].merge(group)
+        if len(self._cases) > 1:
+            for group in merged.values():
+                group.pooled = Shares()
+            for tags, shares in self._shares_of_all.items():
+                for tag in dict.fromkeys(tags):
+                    merged[tag].pooled.merge(shares)
+        return merged
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether a case has several runs under one profile."""
+        return any(counted > 1 for group in self._groups.values() for _, counted in group.shares.counts)
 
     def profiles(self) -> list[str]:
         """Return the profiles that were run, in the order of the request, then of their first run."""
@@ -296,8 +320,6 @@ class Tally:
         """Return the figures of the batch. `duration_s` defaults to the time from the first run to the last."""
         profiles = {name: _profile_figures(self.group(profile=name)) for name in self.profiles()}
         figures = _figures(self.group(), duration_s)
-        # A case under two profiles passes or fails twice.
-        figures["failing"] = sum(profile.failing for profile in profiles.values())
         return Summary(batch=batch, path=path, pass_if=self.pass_if, profiles=profiles, **figures)
 
 
@@ -321,14 +343,13 @@ def _add_worst(worst: _RankedRuns, run: Run, scored: Scored) -> None:
 
 
 def _figures(group: Group, duration_s: float | None = None) -> Record:
-    shares = group.shares
-    low, high = shares.bounds
+    low, high = group.pooled.bounds
     return {
         "total": group.total,
         **{status: group.count(status) for status in STATUSES},
-        "cases": shares.cases,
-        "failing": shares.failing,
-        "pass_rate": shares.pass_rate,
+        "cases": group.pooled.cases,
+        "failing": group.shares.failing,
+        "pass_rate": group.pooled.pass_rate,
         "pass_rate_low": low,
         "pass_rate_high": high,
         "tokens": group.spent.tokens,

@@ -16,8 +16,9 @@ from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
+from evalloom.core.repeats import cases_of, count_of, meets
 from evalloom.core.text import did_you_mean, pluralize
-from evalloom.engine.results import cases_of, count_of, stored_runs
+from evalloom.engine.results import stored_runs
 
 _MOST_IDS = 1000
 """Case ids among which a similar one is searched for."""
@@ -87,10 +88,10 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     BATCH is an id, a prefix of one, or 'latest'.
     """
     path = find(batch)
+    facts = manifest(path)
     matching = shown = 0
     ids: dict[str, None] = {}
-    stored = manifest(path)
-    lines: list[Line] = [] if as_json else list(_head_lines(path, stored))
+    lines: list[Line] = [] if as_json else list(_head_lines(path, facts))
     wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
@@ -98,6 +99,9 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         first = group[0][0]
         if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
             ids[first.case_id] = None
+        if not (each_run or status) and meets(count_of(group), facts.options.get("pass_if")):
+            # A case that passes by its rule is shown by a repeat that did.
+            group.reverse()
         runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
         if case_id:
             runs.sort(key=lambda pair: pair[0].repeat)
@@ -111,7 +115,7 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             elif case_id:
                 from evalloom.console.case_text import case_lines
 
-                lines += case_lines(run, scored, _case_of(run, stored), len(group))
+                lines += case_lines(run, scored, _case_of(run, facts), len(group))
             else:
                 lines += run_lines(run, scored, count_of(group))
     if case_id and not matching:

@@ -74,7 +74,16 @@ def command(
     3 unreadable files.
     """
     if is_self:
-        return _compare_self(batch, baseline, profile, as_json)
+        for flag, value in (
+            ("--against", baseline),
+            ("--strict", strict),
+            ("--allowed-drop", drops),
+            ("--by", by),
+            ("--baseline-profile", baseline_profile),
+        ):
+            if value:
+                raise usage_error("bad_option", f"--self and {flag}: expected one of them, got both")
+        return _compare_self(batch, profile, as_json)
     allowed = _allowed(drops)
     overall = allowed.pop("", None)
     request = ComparisonRequest(
@@ -89,10 +98,8 @@ def command(
     return int(compared.is_bad)
 
 
-def _compare_self(batch: str, baseline: str, profile: str, as_json: bool) -> int:
+def _compare_self(batch: str, profile: str, as_json: bool) -> int:
     """Compare the repeats of a batch with each other."""
-    if baseline:
-        raise usage_error("bad_option", "--self and --against: expected one of them, got both")
     noise = compare_self(batch, profile)
     if as_json:
         click.echo(msgspec.json.encode(noise))

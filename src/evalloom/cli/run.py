@@ -15,7 +15,7 @@ from evalloom.batchlog import FOLDER
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
-from evalloom.console.outcome import exit_code, print_problem, printing_findings, summary_json, warn
+from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, printing_findings, summary_json, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, result_lines
@@ -186,6 +186,7 @@ class RunCommand:
         hide = partial(keys.hidden, secrets=secrets)
         if self._as_json:
             click.echo(summary_json(results, hide))
+            print_failed_gates(results, hide)
         else:
             next_step = self._next_step(results.path.name)
             print_lines(result_lines(results, next_step, self._more_lines()), hide=hide)

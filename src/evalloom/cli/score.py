@@ -11,7 +11,7 @@ from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
 from evalloom.console.options import FORCE, refuse_overwriting
-from evalloom.console.outcome import exit_code, print_problem, summary_json, warn
+from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
 from evalloom.console.run_options import ALLOW_UNSCORED, pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
@@ -82,6 +82,11 @@ def command(
     refuse_replacing_results(outputs, force, stored)
     if not force:
         refuse_claimed(path for path, _ in outputs)
+    needed, repeats = pass_rule(pass_if) if pass_if is not None else (None, None)
+    stored_repeats = stored.options.get("repeat") or 1
+    if repeats not in (None, stored_repeats):
+        message = f"--pass-if {pass_if} is for {repeats} repeats, and the batch has {stored_repeats}"
+        raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
     request = RescoreRequest(
         batch,
         config,
@@ -91,7 +96,7 @@ def command(
         concurrency,
         allow_code,
         not no_cache,
-        pass_rule(pass_if)[0] if pass_if is not None else None,
+        needed,
         allow_unscored,
     )
     results = rescore(request, catalog, warn)
@@ -102,6 +107,7 @@ def command(
     finally:
         if as_json:
             click.echo(summary_json(results, hide))
+            print_failed_gates(results, hide)
         else:
             # Scoring again does not repeat the runs that ended in an error.
             summary = results.summary

@@ -72,13 +72,14 @@ def _conclusion(comparison: Comparison, compared: ComparisonResult) -> Line:
         return f"NOTHING TO COMPARE: no case of {name} has a result on both sides", "yellow"
     parts = [
         f"{figures.judgement}, {_signed(figures.difference)} points (95 % CI {_interval(figures)})",
-        f"{figures.gained + figures.lost:,} of {pluralize(figures.cases, 'case')} flipped",
+        f"{figures.gained + figures.lost:,} of {pluralize(figures.cases, 'case')} {_flipped(comparison)}",
         f"a drop of up to {_points(-figures.low)} is not excluded" if figures.low < 0 else "a drop is excluded",
         _needed(figures.more_cases or 0),
     ]
     if comparison.missing:
         counted = pluralize(comparison.counted_before, "case")
-        parts.insert(0, f"{comparison.missing:,} of {counted} cannot be compared")
+        why = "were not selected" if comparison.is_selection else "cannot be compared"
+        parts.insert(0, f"{comparison.missing:,} of {counted} {why}")
     if comparison.is_regression:
         word, style = f"REGRESSION ({comparison.severity})", "bold red"
     elif not comparison.is_comparable:
@@ -86,6 +87,16 @@ def _conclusion(comparison: Comparison, compared: ComparisonResult) -> Line:
     else:
         word, style = "NO REGRESSION", "bold green"
     return f"{word}: {name} against {printable(base)}: {'; '.join(parts)}", style
+
+
+def _flipped(comparison: Comparison) -> str:
+    """Return `flipped`, or `changed` where repeats may pass more or less often."""
+    return "changed" if any(change.repeats[1] > 1 for change in comparison.changes) else "flipped"
+
+
+def _has_unequal_repeats(comparison: Comparison) -> bool:
+    counts = ((change.repeats_before[1], change.repeats[1]) for change in comparison.changes)
+    return any(before and now and (before == 1) != (now == 1) for before, now in counts)
 
 
 def _needed(cases: int) -> str:
@@ -97,10 +108,12 @@ def _explanations(comparison: Comparison, compared: ComparisonResult) -> Iterato
     """Explain why it is a regression or is not comparable, and what the rule promises."""
     if comparison.is_regression:
         yield f"  It is a regression because {', and '.join(_reasons(comparison, compared))}.", ""
-    elif not comparison.is_comparable and comparison.figures.cases:
+    if not comparison.is_comparable and comparison.figures.cases:
         yield "  More than half of what passed has no result now.", ""
-    if comparison.critical_lost and not comparison.is_critical_shown:
-        lost = f"{pluralize(comparison.critical_lost, 'critical case')} passed before, and no repeat passes now."
+    if _has_unequal_repeats(comparison):
+        yield "  The sides have different numbers of repeats. Rates can be compared; 1 of 1 → 4 of 5 is no loss.", ""
+    if comparison.critical_lost and not comparison.is_critical_shown and not compared.is_strict:
+        lost = f"{pluralize(comparison.critical_lost, 'critical case')} passed before, and not once now."
         few = f"It takes {FEWEST_REPEATS} repeats on both sides to show that"
         chance = "So many critical cases pass only sometimes that this may be chance: more repeats would show it"
         yield f"  {lost} {chance if comparison.critical_shown else few}; --strict decides at once.", "yellow"
@@ -108,9 +121,15 @@ def _explanations(comparison: Comparison, compared: ComparisonResult) -> Iterato
         cases = pluralize(comparison.figures.cases, "case")
         yield f"  {cases} can never show a difference: it takes {FEWEST_FLIPS} that change the same way.", ""
     if compared.is_strict:
-        yield "  Rule: any drop is a regression (--strict). An unchanged system may drop by chance.", ""
+        yield (
+            "  Rule: any drop is a regression, and any case of critical severity (--strict). An unchanged system may "
+            "drop by chance.",
+            "",
+        )
     elif compared.allowed_drop is not None or compared.allowed_drops:
         yield "  Rule: the drop itself decides (--allowed-drop). An unchanged system may drop further by chance.", ""
+    elif comparison.figures.lost and not comparison.is_regression:
+        yield "  For a system that always gives the same answers, any drop is real: --strict.", ""
 
 
 def _reasons(comparison: Comparison, compared: ComparisonResult) -> Iterator[str]:
@@ -132,7 +151,7 @@ def _reasons(comparison: Comparison, compared: ComparisonResult) -> Iterator[str
         shown = pluralize(comparison.critical_shown, "critical case")
         yield f"{shown} passed in all repeats before, and in none now"
     elif critical and compared.is_strict:
-        yield f"{pluralize(critical, 'case')} of critical severity"
+        yield f"{pluralize(critical, 'case')} {'is' if critical == 1 else 'are'} of critical severity"
 
 
 def _interval(figures: RateComparison) -> str:
@@ -207,7 +226,8 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
     worse = [change for change in comparison.changes if change.severity]
     worse.sort(key=lambda change: -GRADES.index(change.severity))
     if worse:
-        yield f"Cases that got worse{suffix}:", "bold"
+        by_chance = "" if comparison.is_regression else ", perhaps by chance"
+        yield f"Cases that got worse{by_chance}{suffix}:", "bold"
     for change in worse[:_CHANGES_SHOWN]:
         edited = " (the case was edited)" if change.is_edited else ""
         yield f"  {change.severity:<8}  {_name(change)}: {_transition(change)}{edited}", _STYLES[change.severity]
@@ -220,9 +240,9 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
 
 def _transition(change: Change) -> str:
     """Format the status of a case before and now."""
-    shares = (change.share_before, change.share)
-    if any(share not in (None, 0.0, 1.0) for share in shares):
-        return " → ".join("-" if share is None else f"{share:.0%} of its repeats passed" for share in shares)
+    counts = (change.repeats_before, change.repeats)
+    if any(counted > 1 for _, counted in counts) and all(counted for _, counted in counts):
+        return " → ".join(f"{passed} of {counted}" for passed, counted in counts)
     if change.before != change.now or change.score is None or change.score_before is None:
         return f"{change.before} → {change.now or 'gone'}"
     return f"{change.now} as before, score {change.score_before:.3g} → {change.score:.3g}"
@@ -285,7 +305,8 @@ def _next_command(compared: ComparisonResult) -> str:
     if worse:
         first = max(worse, key=lambda change: GRADES.index(change.severity))
         return f"evalloom batches show {batch} --case {quote_word(printable(first.case_id))}"
-    return f"evalloom batches show {batch}" if compared.is_bad else f"evalloom baseline save NAME {batch}"
+    is_partial = compared.is_bad or any(comparison.is_selection for comparison in compared.comparisons)
+    return f"evalloom batches show {batch}" if is_partial else f"evalloom baseline save NAME {batch}"
 
 
 def _name(change: Change) -> str:
@@ -317,11 +338,8 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     if not noise.flaky:
         yield f"NO NOISE: {name}: all {noise.repeats} repeats of {cases} gave the same results", "bold green"
         return
-    share = noise.flipped / noise.cases
-    yield (
-        f"NOISE: {name}: {noise.flipped:.3g} of {cases} ({share:.1%}) flip between two repeats, though nothing changed",
-        "bold",
-    )
+    flipped = f"{noise.flipped:,.1f} of {cases} ({noise.flipped / noise.cases:.1%})"
+    yield f"NOISE: {name}: {flipped} flip between two repeats, though nothing changed", "bold"
     rates = f"{noise.lowest_rate:.1%} to {noise.highest_rate:.1%}"
     yield f"  The pass rate of one repeat is {rates} ({noise.repeats} repeats).", ""
     pairs = "in the one comparison" if noise.comparisons == 1 else f"in {noise.comparisons:,} comparisons"
@@ -334,7 +352,7 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     for case in noise.flakiest:
         yield f"  {printable(case.case_id)}: {case.passed} of {case.repeats}", ""
     if noise.flaky > len(noise.flakiest):
-        yield f"  … and {noise.flaky - len(noise.flakiest):,} more; 'evalloom batches show' lists all", "dim"
+        yield f"  … and {noise.flaky - len(noise.flakiest):,} more", "dim"
 
 
 def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
@@ -349,5 +367,8 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     if batch.documents and "" not in batch.documents:
         yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
-    yield f"runs      {head.runs:,}, {f'{rate:.1%} passed' if isinstance(rate, float) else 'none of them scored'}", ""
+    yield (
+        f"runs      {head.runs:,}, {f'pass rate {rate:.1%}' if isinstance(rate, float) else 'none of them scored'}",
+        "",
+    )
     yield from command_lines(f"evalloom compare latest --against {printable(head.name)}", "Next: ")

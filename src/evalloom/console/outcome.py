@@ -12,7 +12,7 @@ import msgspec
 from evalloom.core.text import one_line
 
 if TYPE_CHECKING:
-    from evalloom.engine.results import Problem, Results
+    from evalloom.engine.results import BatchProblem, Results
 
 Hide = Callable[[str], str]
 """Replaces secrets in a text."""
@@ -41,7 +41,8 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     """0 good, 1 a case or a gate failed, 3 could not finish, or what is expected could not be scored (WORK-1)."""
     if results.stopped:
         return 3
-    rate = results.pass_rate
+    # Rounded as in a gate: the mean of the shares 0.1 and 0.7 is 0.39999999999999997.
+    rate = None if results.pass_rate is None else round(results.pass_rate, 9)
     if bool(results.summary.failing) if fail_under is None else rate is not None and rate < fail_under:
         return 1
     if results.problem:
@@ -50,14 +51,22 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     return int(is_unknown or not all(gate.holds for gate in results.gates))
 
 
-def print_problem(problem: Problem | None, hide: Hide = str) -> None:
+def print_problem(problem: BatchProblem | None, hide: Hide = str) -> None:
     """Print on stderr why the batch is not a success although nothing failed, with its code."""
     if problem:
         click.echo(f"evalloom: {hide(one_line(problem.message, _MESSAGE_WIDTH))} [{problem.code}]", err=True)
 
 
 def summary_json(results: Results, hide: Hide = str) -> bytes:
-    """Return the summary as `--json` prints it: the figures, and the problem or null."""
+    """Return the summary as `--json` prints it: the figures, the gates, and the problem or null."""
     problem = results.problem
     described = problem and {"code": problem.code, "message": hide(problem.message)}
-    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "problem": described})
+    gates = [msgspec.to_builtins(gate) for gate in results.gates]
+    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "gates": gates, "problem": described})
+
+
+def print_failed_gates(results: Results, hide: Hide = str) -> None:
+    """Print on stderr which gates do not hold, where the results are not printed as text."""
+    for gate in results.gates:
+        if not gate.holds:
+            click.echo(f"evalloom: gate {hide(gate.text)}: does not hold ({hide(gate.reason)})", err=True)

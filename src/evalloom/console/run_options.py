@@ -157,7 +157,7 @@ def parted(text: str) -> list[str]:
 def rate(text: str) -> float:
     """Parse `0.9` or `90%`."""
     try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        return _share(text)
     except ValueError:
         raise usage_error("bad_option", f"--fail-under: expected a rate such as 0.9 or 90%, got {text!r}") from None
 
@@ -167,7 +167,7 @@ def pass_rule(text: str) -> tuple[float, int | None]:
     needed, mark, repeats = text.partition("/")
     try:
         if not mark:
-            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+            share = _share(text)
             if 0 < share <= 1:
                 return share, None
         elif 0 < int(needed) <= int(repeats):
@@ -175,3 +175,8 @@ def pass_rule(text: str) -> tuple[float, int | None]:
     except ValueError:
         pass
     raise usage_error("bad_option", f"--pass-if: expected 4/5, or a share such as 0.8 or 80%, got {text!r}")
+
+
+def _share(text: str) -> float:
+    # Not `float(digits) / 100`: 99.9 / 100 is more than 0.999.
+    return float(f"{text.removesuffix('%').strip()}e-2") if text.endswith("%") else float(text)

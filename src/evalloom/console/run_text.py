@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from evalloom.analysis.repeats import Count
 from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, command_lines, percent_interval, seconds, table_lines
 from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
+from evalloom.core.repeats import Count
 from evalloom.core.text import one_line, pluralize, printable
 
 if TYPE_CHECKING:
@@ -140,12 +140,14 @@ def _repeat_lines(summary: Summary) -> Iterator[Line]:
     if summary.pass_if is not None:
         needed = f"{100 * summary.pass_if:.4g}%"
         yield f"A case passes if {needed} of its repeats do; the pass rate is the share of such cases", ""
+        for name, figures in summary.profiles.items():
+            yield f"{printable(name)}: {figures.cases - figures.failing:,} of {figures.cases:,} cases pass", ""
     for name, figures in summary.profiles.items():
         if figures.pass_at:
             k = max(figures.pass_at)
             prefix = f"{printable(name)}: " if len(summary.profiles) > 1 else ""
             some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
-            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky} flaky"
+            cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky:,} flaky"
             yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
 
 
@@ -183,16 +185,21 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
     elif summary.failed:
         yield from command_lines(f"evalloom batches show {batch} --status failed", "Next: ")
     elif results.could_not_score:
-        yield "Nothing could be scored, for the reasons above. Then score the batch again:", "bold"
-        yield from command_lines(f"evalloom score {batch}", "Next: ")
+        yield "Nothing could be scored, for the reasons above. Score the batch again when they are resolved:", "bold"
+        yield from command_lines(_score_command(results), "Next: ")
     elif results.problem and results.problem.code == "unscored":
-        yield "Not everything could be scored, for the reasons above. Then score the batch again:", "bold"
-        yield from command_lines(f"evalloom score {batch}", "Next: ")
+        yield "Not everything could be scored. Score the batch again when the reasons above are resolved:", "bold"
+        yield from command_lines(_score_command(results), "Next: ")
     elif summary.unscored and not summary.passed:
         yield "These cases have no expectations. Add some to the dataset, or score the batch with other checks:", ""
         yield from command_lines(f"evalloom score {batch} --checks FILE", "Next: ")
     else:
         yield from command_lines(f"evalloom batches show {batch}", "Next: ")
+
+
+def _score_command(results: Results) -> str:
+    needs_judge = any(reason.startswith("no judge") for reason in results.unscored())
+    return f"evalloom score {results.summary.batch}{' --judge LLM' if needs_judge else ''}"
 
 
 def batch_lines(batch: Batch) -> Iterator[Line]:

@@ -39,6 +39,8 @@ class CheckList(Struct, frozen=True):
 
     checks: tuple[Check, ...]
     wrong: tuple[tuple[int, str], ...] = ()
+    is_meant: bool = True
+    """Whether an item names a kind of check, perhaps misspelled or with a wrong option; otherwise it is an input."""
 
 
 class CheckRules(Struct, frozen=True):

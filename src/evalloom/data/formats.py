@@ -59,16 +59,15 @@ class Formats:
         if not isinstance(written, list) or not may_have_one or self.check_rules is None:
             return None
         read = self.check_rules.read_list(written)
-        return read if read.checks else None
+        return read if read.is_meant else None
 
     def check_list_errors(self, dialect: Dialect, record: Record, lists: CheckLists) -> Iterator[Remark]:
         """Yield an error for each item of a list of checks that is none."""
         if FIELD in record and (read := self.check_list(dialect, record, lists)) is not None:
             for number, reason in read.wrong:
                 path = (FIELD, number)
-                yield error(
-                    "bad_check", path, f"{show_path(path)}: the other items are checks, this one is not: {reason}"
-                )
+                why = f"the other items are checks, this one is not: {reason}" if read.checks else reason
+                yield error("bad_check", path, f"{show_path(path)}: {why}")
 
     @cached_property
     def writers(self) -> tuple[Dialect, ...]:

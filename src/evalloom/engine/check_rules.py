@@ -6,6 +6,7 @@ from typing import Any
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Case, Check, Need, Output, Usage
+from evalloom.core.text import did_you_mean
 from evalloom.data.checks import CheckList, CheckRules
 from evalloom.matchers import Matcher, Matchers
 from evalloom.matchers.base import MatchContext
@@ -13,6 +14,8 @@ from evalloom.matchers.where import Missing, find
 
 _VALUES: tuple[Any, ...] = ("a", {"a": "a"}, ["a"], 1)
 _USAGE = Usage(1, 1, 1.0, 1)
+_ALIKE = 0.85
+"""How alike a misspelled kind must be."""
 
 
 def check_rules(matchers: Matchers) -> CheckRules:
@@ -25,7 +28,12 @@ def check_rules(matchers: Matchers) -> CheckRules:
                 checks.append(matchers.parse(item))
             except EvalloomError as error:
                 wrong.append((number, error.args[0].removeprefix("check: ")))
-        return CheckList(tuple(checks), tuple(wrong))
+        is_meant = bool(checks) or any(names_kind(item) for item in written)
+        return CheckList(tuple(checks), tuple(wrong), is_meant)
+
+    def names_kind(item: Any) -> bool:
+        names = [name for name in item if isinstance(name, str)] if isinstance(item, dict) else []
+        return any(name in matchers.kinds or did_you_mean(name, matchers.kinds, _ALIKE) for name in names)
 
     def why_unscored(check: Check) -> str:
         if check.options.get("unsupported"):

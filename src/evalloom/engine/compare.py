@@ -155,6 +155,7 @@ def _comparisons(
 ) -> list[Comparison]:
     has_measures = now.kind.has_measures and now.kind is base.kind
     by: tuple[By, ...] = ("bucket", *request.by) if now.kind.by_bucket else request.by
+    pass_if = _common_pass_rule(now.batch, base.batch, warn)
     rules = ComparisonRules(
         request.allowed_drop,
         request.allowed_drops,
@@ -163,9 +164,9 @@ def _comparisons(
         buckets,
         earlier_note=now.kind.earlier_note,
         is_strict=request.is_strict,
+        has_pass_rule=pass_if is not None,
     )
     comparers = [Comparer(*pair, rules) for pair in pairs]
-    pass_if = _common_pass_rule(now.batch, base.batch, warn)
     # A side of format 1 has no other ids.
     by_number = base.batch.has_numbered_cases or now.batch.has_numbered_cases
     for profile, result in results_of(base.runs(by_number), has_measures, pass_if):

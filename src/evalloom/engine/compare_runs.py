@@ -12,12 +12,11 @@ from msgspec import structs
 from evalloom.analysis.compare import CaseResult
 from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges
 from evalloom.analysis.compare_measures import Measures
-from evalloom.analysis.repeats import meets
-from evalloom.analysis.tally import COUNTED
 from evalloom.batchlog import BaselineRun, baseline_runs
 from evalloom.batchlog.baseline import MOST
 from evalloom.core.digest import digest_value
 from evalloom.core.model import Record, Run, Scored, Status
+from evalloom.core.repeats import COUNTED, meets
 from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 

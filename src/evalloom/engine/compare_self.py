@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from itertools import combinations, groupby
-from math import sqrt
 from pathlib import Path
 
 from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Sums
-from evalloom.analysis.statistics import mean
-from evalloom.analysis.tally import COUNTED
+from evalloom.analysis.statistics import detectable_drop, mean
 from evalloom.batchlog import FOLDER, BaselineRun, find, manifest
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch
+from evalloom.core.repeats import COUNTED
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.compare_runs import runs_of
 
 _MOST_REPEATS = 20
 """Later repeats are left out: 20 of them are 190 pairs already."""
 _LISTED = 10
-_DETECTABLE = 2.8016
-"""In standard errors, the change that 80 of 100 tests at 5 % show: two quantiles of the normal distribution."""
 
 
 class FlakyCase(Struct, frozen=True):
@@ -51,7 +50,10 @@ class ProfileNoise(Struct, frozen=True):
     flaky: int
     flakiest: list[FlakyCase]
     detectable: dict[int, float]
-    """The drop that 80 of 100 comparisons show, with one repeat on each side, and with as many as were compared."""
+    """The drop that 80 of 100 comparisons show, with one repeat on each side, and with as many as were compared.
+
+    It is for a drop that comes from cases that pass no more.
+    """
 
 
 class SelfComparison(Struct, frozen=True):
@@ -69,7 +71,7 @@ def compare_self(batch: str, profile: str = "", home: Path = Path()) -> SelfComp
     noise = [
         found
         for name, runs in groupby(runs_of(path), lambda run: run.profile)
-        if profile in ("", name) and (found := _noise(name, list(runs))) is not None
+        if profile in ("", name) and (found := _noise(name, runs)) is not None
     ]
     if not noise:
         message = f"{facts.id}: no case has two repeats that count. Run it again with --repeat 5, then compare --self"
@@ -86,40 +88,42 @@ def _check_profile(profile: str, batch: Batch) -> None:
         )
 
 
-def _noise(profile: str, runs: list[BaselineRun]) -> ProfileNoise | None:
+def _noise(profile: str, runs: Iterator[BaselineRun]) -> ProfileNoise | None:
     """Return the noise of a profile; None if no case has two repeats."""
     pairs: dict[tuple[int, int], Sums] = {}
-    rates: dict[int, list[bool]] = {}
+    passed: Counter[int] = Counter()
+    counted: Counter[int] = Counter()
     flaky: list[FlakyCase] = []
     cases = 0
     for (case_id, _), repeats in groupby(runs, lambda run: (run.case_id, run.occurrence)):
-        counted = [run for run in repeats if run.status in COUNTED][:_MOST_REPEATS]
-        outcomes = {run.repeat: run.status == "passed" for run in counted}
+        outcomes = {run.repeat: run.status == "passed" for run in repeats if run.status in COUNTED}
         if len(outcomes) < 2:
             continue
         cases += 1
         if 0 < sum(outcomes.values()) < len(outcomes):
             flaky.append(FlakyCase(case_id, sum(outcomes.values()), len(outcomes)))
-        for repeat, passed in outcomes.items():
-            rates.setdefault(repeat, []).append(passed)
-        for first, second in combinations(sorted(outcomes), 2):
+        compared = sorted(outcomes)[:_MOST_REPEATS]
+        for repeat in compared:
+            passed[repeat] += outcomes[repeat]
+            counted[repeat] += 1
+        for first, second in combinations(compared, 2):
             pairs.setdefault((first, second), Sums()).add(float(outcomes[first]), float(outcomes[second]))
     if not pairs:
         return None
     figures = [sums.figures("") for sums in pairs.values()]
-    repeat_rates = [mean(passed) for passed in rates.values()]
+    rates = [passed[repeat] / counted[repeat] for repeat in counted]
     # Nothing changed between two repeats, so the mean square of a difference is the variance of noise alone.
     variance = mean([sums.squares / sums.cases for sums in pairs.values()])
     return ProfileNoise(
         profile=profile,
         cases=cases,
         repeats=len(rates),
-        lowest_rate=min(repeat_rates),
-        highest_rate=max(repeat_rates),
+        lowest_rate=min(rates),
+        highest_rate=max(rates),
         flipped=mean([one.gained + one.lost for one in figures]),
         comparisons=len(figures),
         differences_shown=sum(one.judgement != "no difference shown" for one in figures),
         flaky=len(flaky),
         flakiest=sorted(flaky, key=lambda case: abs(case.passed / case.repeats - 0.5))[:_LISTED],
-        detectable={number: _DETECTABLE * sqrt(variance / number / cases) for number in (1, len(rates))},
+        detectable={number: detectable_drop(variance / number, cases) for number in (1, len(rates))},
     )

@@ -67,7 +67,6 @@ def evaluate(
         why = "--tags, --filter and --limit leave none" if is_selection else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeats
-    live.tally.pass_if = plan.options.pass_if
     live.tally.order = [profile.name for profile in plan.profiles]
     return run_loop(_evaluate(plan, live, resume, warn))
 
@@ -155,6 +154,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         checkers = services(plan.settings, llms, plan.judge, plan.allow_code, plan.functions, plan.catalog.matchers)
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
+            live.tally.pass_if = log.batch.options.get("pass_if")
             queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
             try:

@@ -125,10 +125,16 @@ def _check_llm(llm: LlmSettings, options: RunSettings, settings: Settings) -> No
 
 _LEAST = {"concurrency": 1, "repeat": 1, "limit": 0, "max_cost": 0, "max_tokens": 0, "max_time": 0}
 
+_WHOLE = ("concurrency", "repeat", "limit", "max_tokens")
+
 
 def _check_options(options: RunSettings, settings: Settings) -> None:
     for name, least in _LEAST.items():
         value = options.repeats if name == "repeat" else getattr(options, name)
+        kinds = int if name in _WHOLE else (int, float)
+        if value is not None and (not isinstance(value, kinds) or isinstance(value, bool)):
+            what = "an integer" if name in _WHOLE else "a number"
+            raise usage_error("bad_option", f"--{name.replace('_', '-')}: expected {what}, got {value!r}")
         # Not `value < least`: NaN is below nothing.
         if value is not None and not value >= least:
             raise usage_error("bad_option", f"--{name.replace('_', '-')}: expected {least} or more, got {value:g}")
@@ -136,8 +142,10 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
         raise usage_error("bad_option", f"--timeout: expected a number of seconds above 0, got {options.timeout_s:g}")
     if options.fail_under is not None and not 0 <= options.fail_under <= 1:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {options.fail_under:g}")
-    if options.pass_if is not None and not 0 < options.pass_if <= 1:
-        raise usage_error("bad_option", f"--pass-if: expected a share above 0, up to 1, got {options.pass_if:g}")
+    if options.pass_if is not None and not (isinstance(options.pass_if, int | float) and 0 < options.pass_if <= 1):
+        raise usage_error("bad_option", f"--pass-if: expected a share above 0, up to 1, got {options.pass_if!r}")
+    if options.pass_if is not None and options.pass_if < 1 and options.repeats == 1:
+        raise usage_error("bad_option", f"--pass-if {options.pass_if:g}: each case runs only once. Add --repeat 5")
     if options.filter:
         compile_filter(options.filter)
     if settings.gates:

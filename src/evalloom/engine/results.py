@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from evalloom.analysis.repeats import Count, meets
-from evalloom.analysis.tally import COUNTED, NOTHING_EXPECTED, Summary, Tally
+from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
 from evalloom.batchlog import Damage, in_order, manifest, warn_of_damage
 from evalloom.core.model import Record, Run, Scored, Status
+from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
@@ -34,14 +34,11 @@ class Accepted(Struct, frozen=True):
 NOTHING_ACCEPTED = Accepted()
 
 
-class Problem(Struct, frozen=True):
+class BatchProblem(Struct, frozen=True):
     """Why a batch without failures is not a success: `unscored` or `nothing_expected`, and the message."""
 
     code: str
     message: str
-
-
-_WORST_FIRST: tuple[Status, ...] = ("error", "failed", "unscored", "blocked", "skipped", "passed")
 
 
 class Results:
@@ -72,15 +69,14 @@ class Results:
         return stored_runs(self.path)
 
     def worst(self) -> list[tuple[Run, Scored]]:
-        """Return up to ten failures and errors, the worst first; of each case only the worst repeat."""
-        if self._tally.pass_if is None:
+        """Return up to ten failures and errors, the worst first; of a repeated case its worst repeat."""
+        if not self._tally.has_repeats:
             return self._tally.worst()
-        # Which cases fail is known only now that all repeats have run.
-        failing = Tally()
-        for run, scored in self:
-            if not meets(self._tally.count_of(run), self._tally.pass_if):
-                failing.add(run, scored)
-        return failing.worst()
+        # How often a case fails is known only now that all its repeats have run.
+        needed = 1.0 if self._tally.pass_if is None else self._tally.pass_if
+        failing = (case for case in cases_of(self) if count_of(case)[1] and not meets(count_of(case), needed))
+        worst = nsmallest(SHOWN_FAILURES, failing, key=lambda case: count_of(case)[0] / count_of(case)[1])
+        return [case[0] for case in worst]
 
     def count_of(self, run: Run) -> Count:
         """Return how many repeats of a run's case passed under its profile, of how many that count."""
@@ -102,7 +98,7 @@ class Results:
         return not counted and any(reason != NOTHING_EXPECTED for reason in self.unscored())
 
     @property
-    def problem(self) -> Problem | None:
+    def problem(self) -> BatchProblem | None:
         """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
         nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
         unscored = self.summary.unscored - nothing
@@ -126,22 +122,22 @@ class Results:
 
     def __repr__(self) -> str:
         summary = self.summary
-        rate = "no case counted" if summary.pass_rate is None else f"{summary.pass_rate:.1%} passed"
+        rate = "no case counted" if summary.pass_rate is None else f"pass rate {summary.pass_rate:.1%}"
         return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
 
 
-NOTHING_CHECKED = Problem(
+NOTHING_CHECKED = BatchProblem(
     "nothing_expected",
     "nothing is expected of any case, so nothing was checked. Add expectations to the cases, or 'checks:' to"
     " evalloom.yaml; if it is meant, pass --no-checks",
 )
 
 
-def unscored_problem(number: int, total: int, reasons: dict[str, int], what: str = "run") -> Problem:
+def unscored_problem(number: int, total: int, reasons: dict[str, int], what: str = "run") -> BatchProblem:
     """Return the problem of runs or cases that could not be scored, with the most frequent reason."""
     why = next((reason for reason in reasons if reason != NOTHING_EXPECTED), "")
     are = f"{number:,} of {pluralize(total, what)} could not be scored"
-    return Problem("unscored", f"{are}{f': {why}' if why else ''}. To accept that, pass --allow-unscored")
+    return BatchProblem("unscored", f"{are}{f': {why}' if why else ''}. To accept that, pass --allow-unscored")
 
 
 def accepted_by(options: RunSettings, stored: Record) -> Accepted:
@@ -171,15 +167,3 @@ def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) 
         has_no_output = run.error or run.skipped or run.blocked
         yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
     warn_of_damage(damage, path, warn)
-
-
-def cases_of(runs: Iterable[tuple[Run, Scored]]) -> Iterator[list[tuple[Run, Scored]]]:
-    """Group the runs of a batch by case: its repeats under one profile, the worst first."""
-    for _, repeats in groupby(runs, lambda item: (item[0].profile, item[0].number, item[0].case_id)):
-        yield sorted(repeats, key=lambda item: _WORST_FIRST.index(item[1].status))
-
-
-def count_of(repeats: Iterable[tuple[Run, Scored]]) -> Count:
-    """Return how many repeats of a case passed, of how many that count."""
-    statuses = [scored.status for _, scored in repeats]
-    return statuses.count("passed"), sum(status in COUNTED for status in statuses)

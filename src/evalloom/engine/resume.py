@@ -115,7 +115,12 @@ def open_log(
     batch = plan.batch()
     path = _find_batch(batch, resume, plan.home / FOLDER, warn)
     if path is not None and (stored := manifest(path)).identity == batch.identity:
-        facts = {"options": batch.options, "judge": batch.judge, "models": batch.models}
+        # Runs beyond the repeats of now stay in the batch, and its figures count them, by its pass rule.
+        kept = {
+            "repeat": max(batch.options.get("repeat") or 1, stored.options.get("repeat") or 1),
+            "pass_if": stored.options.get("pass_if") if plan.options.pass_if is None else plan.options.pass_if,
+        }
+        facts = {"options": batch.options | kept, "judge": batch.judge, "models": batch.models}
         log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_error(plan))
         options = plan.options

@@ -46,6 +46,8 @@ def _source_hit(check: Check, context: MatchContext) -> CheckResult:
     reason = f"found {len(wanted) - len(lacking)} of {len(wanted)}"
     if lacking:
         reason += f"; missing {show(lacking, 120)} among the sources {show(sources, 120)}"
+        if not sources:
+            reason += ": the target returned none. A function returns them with Output(answer, sources=[…])"
     return _hit(check, 1 - len(lacking) / len(wanted), reason)
 
 

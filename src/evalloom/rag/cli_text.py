@@ -14,7 +14,7 @@ import msgspec
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, table_lines, unbroken
 from evalloom.core.model import Batch
 from evalloom.core.text import one_line, pluralize, printable
-from evalloom.engine.results import Problem, Results
+from evalloom.engine.results import BatchProblem, Results
 from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import (
@@ -221,7 +221,7 @@ def _place(source: str, row: CaseRow, result: RagResults, retriever: Retriever |
 
 
 def as_json(
-    batch: Batch, profiles: Sequence[RagResults], results: Results | None = None, problem: Problem | None = None
+    batch: Batch, profiles: Sequence[RagResults], results: Results | None = None, problem: BatchProblem | None = None
 ) -> str:
     """All figures as one JSON object; cases are in the batch log and in reports."""
     figures: dict[str, Any] = {"batch": batch.id, "config": batch.config, "profiles": []}

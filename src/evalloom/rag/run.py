@@ -25,7 +25,7 @@ from evalloom.engine.results import (
     NOTHING_ACCEPTED,
     NOTHING_CHECKED,
     Accepted,
-    Problem,
+    BatchProblem,
     stored_runs,
     unscored_problem,
 )
@@ -227,7 +227,7 @@ def exit_status(
     reasons = [f"{pluralize(number, 'case')} {reason}" for number, reason in counted if number]
     for result in profiles:
         rate = result.overall.measure(result.deciding).mean
-        if fail_under is not None and (rate is None or rate < fail_under):
+        if fail_under is not None and (rate is None or round(rate, 9) < fail_under):
             reasons.append(f"{result.deciding} is {rate or 0.0:.1%}, and --fail-under asks for {fail_under:.1%}")
     has_missed = fail_under is None and any(result.overall.failing for result in profiles)
     has_failed = bool(reasons) or has_missed
@@ -237,7 +237,7 @@ def exit_status(
     return ExitStatus(int(bool(reasons) or has_missed), reasons)
 
 
-def problem_of(profiles: list[RagResults], accepted: Accepted) -> Problem | None:
+def problem_of(profiles: list[RagResults], accepted: Accepted) -> BatchProblem | None:
     """Return what was left open and is not accepted: unscored cases, or that nothing is expected of any case."""
     cases = sum(len(result.cases) for result in profiles)
     unscored = sum(result.apart["unscored"] for result in profiles)

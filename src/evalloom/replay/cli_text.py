@@ -165,8 +165,8 @@ def _cells(replay: ReplaySummary, has_profile: bool) -> list[str]:
     created = f"{replay.created_at[:16].replace('T', ' ')}Z"
     names = [replay.replay_id, created, replay.project_id, replay.dataset_id]
     names += [replay.profile or "none"] * has_profile
-    is_known = replay.state != "complete" and replay.rows_asked is not None
-    state = f"{replay.state} (of {replay.rows_asked:,})" if is_known else replay.state
+    is_known = replay.state != "complete" and replay.rows_requested is not None
+    state = f"{replay.state} (of {replay.rows_requested:,})" if is_known else replay.state
     return [*names, str(replay.row_count), str(replay.failed), state]
 
 

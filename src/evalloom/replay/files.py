@@ -97,7 +97,7 @@ def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
     stored = service.store.replay(replay_id)
     outcome = "nothing is kept"
     if stored:
-        asked = f" of {stored.replay.rows_asked:,}" if stored.replay.rows_asked is not None else ""
+        asked = f" of {stored.replay.rows_requested:,}" if stored.replay.rows_requested is not None else ""
         outcome = f"{stored.counts.rows:,}{asked} rows are kept as replay {replay_id}"
     return EvalloomError("stopped", f"interrupted: {outcome}")
 

@@ -108,7 +108,7 @@ class ReplaySummary(Struct, frozen=True, rename="camel", omit_defaults=True):
     failed: int
     state: ReplayState
     """`interrupted` if fewer rows are stored than were asked for and none are being added."""
-    rows_asked: int | None = None
+    rows_requested: int | None = None
     profile: str = ""
     checks_passed: int = 0
     checks_failed: int = 0
@@ -489,7 +489,7 @@ def summary_of(stored: ReplayCounts) -> ReplaySummary:
         succeeded=counts.succeeded,
         failed=counts.rows - counts.succeeded,
         state=stored.state,
-        rows_asked=replay.rows_asked,
+        rows_requested=replay.rows_requested,
         profile=replay.profile,
         checks_passed=counts.met,
         checks_failed=counts.unmet,
@@ -503,7 +503,7 @@ def left_out_text(replays: Sequence[ReplayCounts]) -> str:
 
 def state_text(replay: ReplaySummary) -> str:
     """`r1 is interrupted (400 of 20,000 rows)`."""
-    asked = f" of {replay.rows_asked:,}" if replay.rows_asked is not None else ""
+    asked = f" of {replay.rows_requested:,}" if replay.rows_requested is not None else ""
     return f"{replay.replay_id} is {replay.state} ({replay.row_count:,}{asked} rows)"
 
 

@@ -74,7 +74,7 @@ class ReplayRun:
         self, service: ReplayService, replay: Replay, digest: str, recipe: Recipe, rows: range | None = None
     ) -> None:
         """`rows` is the range of a stored dataset to replay; without it, the caller passes the rows in."""
-        self.replay = replay if rows is None else replay._replace(rows_asked=len(rows))
+        self.replay = replay if rows is None else replay._replace(rows_requested=len(rows))
         self.recipe = recipe
         self._is_stored_dataset = rows is not None
         size = MODEL_WINDOW if replay.profile else WINDOW
@@ -160,7 +160,7 @@ class ReplayRun:
         if self._is_first:
             # A replay is dated by its first record, however long that took.
             self.replay = self.replay._replace(created_at=window.created_at)
-            if self.replay.rows_asked is not None and window.counts.rows < self.replay.rows_asked:
+            if self.replay.rows_requested is not None and window.counts.rows < self.replay.rows_requested:
                 self._mark = RunningMark(self._store.path, self.replay.id)
         try:
             pack_id = self._store.add_window(

@@ -135,7 +135,7 @@ def test_last_two_are_the_last_that_were_kept(tmp_path: Path) -> None:
 def keep_asked(store: ReplayStore, number: int, rows: int, asked: int | None) -> None:
     pack = Pack.of("", map(RECIPE.assemble, [{"q": "a"}] * rows))
     window = Window(0, "t", "recipe", Counts.of(pack.outcomes), pack)
-    replay = Replay(f"r{number}", "d", "p", "t", rows_asked=asked)
+    replay = Replay(f"r{number}", "d", "p", "t", rows_requested=asked)
     store.add_window(replay, window, RECIPE.nodes, True, False)
 
 
@@ -174,11 +174,11 @@ def test_a_store_of_an_earlier_version_opens_and_its_replays_are_complete(tmp_pa
     keep(store, 1, [{"q": "a"}])
     store.close()
     with sqlite3.connect(tmp_path / "store" / "replay.sqlite") as connection:
-        connection.execute("ALTER TABLE replays DROP COLUMN rows_asked")
+        connection.execute("ALTER TABLE replays DROP COLUMN rows_requested")
     connection.close()
     store = ReplayStore(tmp_path)
     keep_asked(store, 2, 1, 3)
-    assert [(one.replay.rows_asked, one.state) for one in store.replays("d", 9, 0)] == [
+    assert [(one.replay.rows_requested, one.state) for one in store.replays("d", 9, 0)] == [
         (3, "interrupted"),
         (None, "complete"),
     ]

@@ -249,9 +249,10 @@ def case_key(identity: str, inputs: Mapping[str, str]) -> str:
     share an id in different files have two. A missing input and a null are the same.
     """
     texts = {"id": identity} | {f"input {name}": _canonical(text) for name, text in inputs.items()}
+    # Hashed twice: DuckDB combines two hashes by xor, so that the same text under two names would cancel out.
     # The hash of a missing value is taken out again, so that an input which only other files have changes nothing.
-    terms = [f"hash({text}, {quoted(name)})" for name, text in texts.items()]
-    terms += [f"hash(NULL::VARCHAR, {quoted(name)})" for name in texts]
+    terms = [f"hash(hash({text}, {quoted(name)}))" for name, text in texts.items()]
+    terms += [f"hash(hash(NULL::VARCHAR, {quoted(name)}))" for name in texts]
     return reduce(lambda first, second: f"xor({first}, {second})", terms)
 
 

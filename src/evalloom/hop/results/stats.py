@@ -103,7 +103,11 @@ class _Counter:
         return figures
 
     def _shares(self) -> dict[_Group, _Rates]:
-        """Return the shares of the cases of each group. A case under two profiles is two cases."""
+        """Return the shares of the cases of each group. A case is one cluster under all its profiles, too (WORK-4).
+
+        Only in `correct` it is one for each profile: HOP-16 divides by the results that completed, and they may be of
+        one profile only.
+        """
         named = ", ".join(f"coalesce({name}, {quoted(label)}) AS {name}" for name, label in GROUPS.items())
         self._connection.execute(
             f"""CREATE OR REPLACE TEMP TABLE cases AS SELECT * REPLACE ({named}) FROM (
@@ -111,18 +115,19 @@ class _Counter:
             self._parameters,
         )
         rates: dict[_Group, _Rates] = {}
-        for name in dict.fromkeys(("profile", *self._by)):
-            keys = ", ".join(dict.fromkeys(("profile", name)))
-            sums = ", ".join(f"sum({column}) AS {column}" for column in CASE_COLUMNS)
-            rows = self._connection.execute(f"""SELECT {name}, {CASE_SHARES}, count(*) FROM (
-                SELECT {keys}, {sums} FROM cases GROUP BY {keys}, case_key) GROUP BY ALL ORDER BY ALL""").fetchall()
-            place = list(GROUPS).index(name)
-            for value, completed, correct, passed, cases in rows:
-                groups = [_TOTAL] if name == "profile" else []
-                if name in self._by:
-                    groups.append((*_TOTAL[:place], value, *_TOTAL[place + 1 :]))
-                for group in groups:
-                    rates.setdefault(group, _Rates()).add(completed, correct, passed, cases)
+        sums = ", ".join(f"sum({column}) AS {column}" for column in CASE_COLUMNS)
+        for name in (None, *self._by):
+            value, place = name or "NULL", list(GROUPS).index(name) if name else 0
+            for cluster in ("case_key", "profile, case_key"):
+                rows = self._connection.execute(f"""SELECT name, {CASE_SHARES}, count(*) FROM (
+                    SELECT {value} AS name, {sums} FROM cases GROUP BY {value}, {cluster}) GROUP BY ALL ORDER BY ALL""")
+                for label, completed, correct, passed, cases in rows.fetchall():
+                    group = (*_TOTAL[:place], label, *_TOTAL[place + 1 :]) if name else _TOTAL
+                    found = rates.setdefault(group, _Rates())
+                    if cluster == "case_key":
+                        found.add(completed, None, passed, cases)
+                    else:
+                        found.add(None, correct, None, cases)
         return rates
 
     def field(self, name: str) -> dict[_Group, Record]:

@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from evalloom.analysis.repeats import Count, Shares
+from evalloom.analysis.repeats import Shares
 from evalloom.analysis.statistics import mean, mean_interval
 from evalloom.core.model import UNREAD, Batch, Origin, Record, Run, Scored, Status
 from evalloom.core.phrases import contains_phrase
 from evalloom.core.ranking import Passage, names_at, rank, sources_in_order
+from evalloom.core.repeats import Count
 from evalloom.matchers.normalise import normalise
 from evalloom.rag.analysis.pairs import Pairs, compare_wordings, is_rate
 from evalloom.rag.dialect import BUCKETS

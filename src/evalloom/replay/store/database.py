@@ -53,7 +53,7 @@ CREATE TABLE recipes (digest TEXT PRIMARY KEY, parts BLOB) WITHOUT ROWID;
 CREATE TABLE packs (id INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT UNIQUE, summaries BLOB, blocks BLOB, body BLOB);
 CREATE TABLE replays (
     number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE, dataset TEXT, project TEXT, created_at TEXT,
-    profile TEXT, rows_asked INTEGER);
+    profile TEXT, rows_requested INTEGER);
 CREATE TABLE windows (
     replay INTEGER REFERENCES replays ON DELETE CASCADE, first_row INTEGER, row_count INTEGER, succeeded INTEGER,
     met INTEGER, unmet INTEGER, created_at TEXT, recipe TEXT REFERENCES recipes, pack INTEGER REFERENCES packs,
@@ -250,7 +250,7 @@ class ReplayStore:
         self, where: str, value: str | None, limit: int, offset: int, before: int = _NO_BOUND
     ) -> list[ReplayCounts]:
         query = (
-            "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, r.rows_asked, min(w.first_row), "
+            "SELECT r.id, r.dataset, r.project, r.created_at, r.profile, r.rows_requested, min(w.first_row), "
             "sum(w.row_count), sum(w.succeeded), sum(w.met), sum(w.unmet), r.number "
             "FROM replays r JOIN windows w ON w.replay = r.number "
             f"WHERE {where} AND r.number < ? GROUP BY r.number ORDER BY r.number DESC LIMIT ? OFFSET ?"
@@ -260,9 +260,9 @@ class ReplayStore:
             for row in self._fetch_all(query, value, before, limit, offset)
         ]
 
-    def _state(self, replay: str, rows: int, rows_asked: int | None) -> ReplayState:
+    def _state(self, replay: str, rows: int, rows_requested: int | None) -> ReplayState:
         # Earlier versions did not store how many rows were asked for: such a replay counts as complete.
-        if rows_asked is None or rows >= rows_asked:
+        if rows_requested is None or rows >= rows_requested:
             return "complete"
         return "running" if is_running(self.path, replay) else "interrupted"
 
@@ -453,9 +453,9 @@ def _create_tables(connection: sqlite3.Connection, path: Path) -> None:
             connection.execute(statement)
         connection.execute("INSERT INTO own VALUES (?)", (token_bytes(16),))
         connection.execute(f"PRAGMA user_version = {VERSION}")
-    elif "rows_asked" not in {row[1] for row in connection.execute("PRAGMA table_info(replays)")}:
+    elif "rows_requested" not in {row[1] for row in connection.execute("PRAGMA table_info(replays)")}:
         # Added later. The version stays, because earlier versions of evalloom can still use the store.
-        connection.execute("ALTER TABLE replays ADD COLUMN rows_asked INTEGER")
+        connection.execute("ALTER TABLE replays ADD COLUMN rows_requested INTEGER")
 
 
 def _insert_window(
@@ -466,7 +466,8 @@ def _insert_window(
     def change(connection: sqlite3.Connection) -> int:
         if is_first:
             connection.execute(
-                "INSERT INTO replays (id, dataset, project, created_at, profile, rows_asked) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO replays (id, dataset, project, created_at, profile, rows_requested) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
                 replay,
             )
         if (

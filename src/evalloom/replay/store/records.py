@@ -47,7 +47,7 @@ class Replay(NamedTuple):
     project: str
     created_at: str
     profile: str = ""
-    rows_asked: int | None = None
+    rows_requested: int | None = None
     """None if it was stored by an earlier version, which did not keep it."""
 
 
