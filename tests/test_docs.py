@@ -220,7 +220,7 @@ FLAGS = [
 ]
 """The page that names all flags of each command."""
 WITHOUT_PAGE = {
-    *("evalloom demo", "evalloom init", "evalloom batches list", "evalloom batches rm"),
+    *("evalloom demo", "evalloom init", "evalloom batches list", "evalloom batches rm", "evalloom batches repair"),
     *("evalloom baseline list", "evalloom baseline rm", "evalloom baseline show"),
 }
 """Commands whose few flags only their help explains."""

@@ -25,6 +25,7 @@ from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
 from evalloom.files.source import source_of
+from evalloom.files.write import refuse_unwritable
 from evalloom.settings import RunSettings
 from evalloom.targets import build_callable
 
@@ -85,6 +86,8 @@ def evaluate(
     functions = {**plan.functions, **loaded.matchers.functions_of(added)}
     plan = msgspec.structs.replace(plan, checks=plan.checks + added, functions=functions)
     outputs = reporters_for(plan.options.output, loaded.reporters)
+    for path, _ in outputs:
+        refuse_unwritable(path)
     try:
         results = run_plan(plan, resume=Resume(newest=resume), warn=warn)
     except InvalidData as error:

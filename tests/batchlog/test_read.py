@@ -212,3 +212,18 @@ def test_an_error_of_one_code_may_be_tried_again(tmp_path: Path) -> None:
 def test_the_repeats_of_a_case_stand_together_though_many_share_a_number(tmp_path: Path) -> None:
     write(tmp_path, *(Run(f"{case}{repeat}", case, "p", repeat) for repeat in range(2) for case in "ba"))
     assert [run.key for run, _ in in_order(tmp_path, ["p"])] == ["a0", "a1", "b0", "b1"]
+
+
+@pytest.mark.req("WORK-42")
+def test_where_the_last_line_of_a_run_is_damaged_the_one_before_it_counts(tmp_path: Path) -> None:
+    lines = [
+        '{"key":"a","case_id":"1","error":"first"}',
+        '{"key":"b","case_id":"2"}',
+        '{"key":"a","case_id":"1","tags":5}',
+    ]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    for read in (pairs(tmp_path), in_order(tmp_path, [])):
+        assert [(run.case_id, run.error) for run, _ in read] == [("1", "first"), ("2", "")]
+    damage: list[Damage] = []
+    list(in_order(tmp_path, [], damage))
+    assert {str(line).partition(" ")[0] for line in damage} == {"runs.jsonl:3:"}

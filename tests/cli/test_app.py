@@ -64,7 +64,7 @@ def test_a_reader_that_has_gone_is_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"_id": 1, "_expected": 5}\n' * 3000)
     shell = f"'{sys.executable}' -m evalloom convert a.jsonl --to replay | head -c 1; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, encoding="utf-8")
-    assert (done.returncode, done.stdout) == (3, "{") and "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (141, "{") and "Traceback" not in done.stderr
 
 
 def test_no_system_may_take_the_name_of_an_engine_command() -> None:

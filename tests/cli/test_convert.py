@@ -103,7 +103,7 @@ def test_many_broken_records_are_counted(evalloom: Evalloom, tmp_path: Path) -> 
 def test_without_a_case_the_output_is_left_as_it_was(evalloom: Evalloom, source: str, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "out.jsonl").write_text("precious")
-    done = evalloom("convert", source, "--to", "rag", "-o", "out.jsonl")
+    done = evalloom("convert", source, "--to", "rag", "-o", "out.jsonl", "--force")
     assert done.returncode == 2 and done.stderr.endswith("0 cases written, so out.jsonl is left as it was\n")
     assert (tmp_path / "out.jsonl").read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.jsonl", "out.jsonl"]

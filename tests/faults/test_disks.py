@@ -44,13 +44,15 @@ def test_unwritable_folder_is_told_before_any_call(suite: Suite, serve: Callable
     assert server.stats()["requests"] == 0
 
 
-def test_output_that_cannot_be_written_is_told(suite: Suite, serve: Callable[..., Server]) -> None:
-    suite.settings(serve().url)
+@pytest.mark.req("WORK-42")
+def test_output_that_cannot_be_written_is_told_before_any_call(suite: Suite, serve: Callable[..., Server]) -> None:
+    server = serve()
+    suite.settings(server.url)
     suite.cases(["say: a"])
     suite.write("file", "no folder")
     done = suite.run("run", "-o", "file/out.json")
     assert done.returncode == 3 and "file/out.json" in done.stderr and "[cannot_write]" in done.stderr
-    assert "Batch: " in done.stdout and len(suite.lines()) == 1
+    assert not suite.batches() and server.stats()["requests"] == 0
 
 
 @pytest.mark.parametrize("command", ["show", "rm", "score", "resume"])
@@ -69,3 +71,21 @@ def test_batch_of_a_newer_format_is_refused(suite: Suite, serve: Callable[..., S
     assert done.returncode == 2 and "[newer_batch]" in done.stderr and "Upgrade evalloom" in done.stderr
     listed = suite.run("batches", "list")
     assert listed.returncode == 0 and "[newer_batch]" in listed.stderr
+
+
+@pytest.mark.req("WORK-42")
+def test_a_file_that_a_running_batch_writes_is_refused(suite: Suite) -> None:
+    wait = (
+        "import os, time\ndef answer(q):\n    while not os.path.exists('go'):\n        time.sleep(0.01)\n    return q\n"
+    )
+    suite.write("slow.py", wait)
+    suite.cases(["say: a", "say: b"])
+    command = ("run", "cases.jsonl", "--target", "python:slow:answer", "-o", "out.json", "-j", "1", "--no-checks")
+    running = suite.start(*command)
+    while not suite.batches() or not (suite.batches()[0] / "batch.json").exists():
+        assert running.poll() is None
+    refused = suite.run(*command)
+    assert refused.returncode == 2 and "is running, and writes it" in refused.stderr and "--force" in refused.stderr
+    suite.write("go", "")
+    running.communicate(timeout=60)
+    assert suite.run(*command).returncode == running.returncode and (suite.folder / "out.json").stat().st_size

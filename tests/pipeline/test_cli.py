@@ -55,7 +55,7 @@ def test_a_case_that_fails_in_the_middle_names_the_first_step(call: Call) -> Non
     assert "structural steps.analyze_sentiment: sentiment: expected 'negative', got 'positive'" in shown
     assert "contains summary (follows from step 'analyze_sentiment'): expected 'disappointed'" in shown
     trace = call("batches", "show", "latest", "--case", "irony_taken_at_its_word").out
-    assert "trace: step 'analyze_sentiment': ok, " in trace and "took the JSON out of a fenced block" in trace
+    assert "analyze_sentiment (prompt): ok, " in trace and "took the JSON out of a fenced block" in trace
 
 
 @pytest.mark.req("PIPE-17")
@@ -108,7 +108,7 @@ def test_outputs_are_compared_as_the_case_says(call: Call) -> None:
     done = call("run", "cases_basic_v1.jsonl", "--target", "pipeline:p.yaml", "--json")
     assert (done.summary["passed"], done.summary["failed"]) == (3, 1)
     shown = call("batches", "show", "latest", "--case", "further").out
-    assert "only_fields: text: expected nothing, got 'it is pos'" in shown
+    assert "only_fields failed: text: expected nothing, got 'it is pos'" in shown
 
 
 @pytest.mark.req("PIPE-12")

@@ -184,8 +184,8 @@ def test_equal_and_corrected_cases_stay_what_they_are(task: Path) -> None:
     assert len(read(task / "again.jsonl")) == 10 and read(task / "again.jsonl")[2]["expected_answer"] == "Lutetia"
     # Of two files put together, equal ids are other cases where the inputs differ.
     write(task / "own.jsonl", rows[0], {**rows[4], "question": "Spain?"})
-    run(task, "--task", ".", "--data", "own.jsonl", "--profiles", "first", "--out", "again.jsonl")
-    assert [row["question"] for row in read(task / "again.jsonl")[1:]] == ["France?", "Spain?"]
+    run(task, "--task", ".", "--data", "own.jsonl", "--profiles", "first", "--out", "merged.jsonl")
+    assert [row["question"] for row in read(task / "merged.jsonl")[1:]] == ["France?", "Spain?"]
 
 
 @pytest.mark.req("HOP-3", "HOP-7")
@@ -377,3 +377,16 @@ def test_the_door_shows_what_it_can_do(task: Path) -> None:
         assert flag in shown
     ahead = run(task, "--task", ".", "--dry-run")
     assert ahead.code == 0 and "8 to run" in ahead.out and not list(task.glob("TestCases/*results*"))
+
+
+@pytest.mark.req("WORK-42", "HOP-6")
+def test_results_of_another_batch_are_replaced_only_by_force(task: Path) -> None:
+    command = ("--task", ".", "--out", "out.jsonl")
+    assert run(task, *command).code == 1 and run(task, *command, "--resume").code == 1
+    before = read(task / "out.jsonl")
+    refused = run(task, *command, "--limit", "1")
+    assert refused.code == 2 and "[would_overwrite]" in refused.err and "another batch" in refused.err
+    assert read(task / "out.jsonl") == before and len(before) == 10
+    assert run(task, *command, "--limit", "1", "--force").code == 0 and len(read(task / "out.jsonl")) == 4
+    write(task / "mine.jsonl", {"precious": True})
+    assert "no HOP results" in run(task, "--task", ".", "--out", "mine.jsonl").err

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     )
     from evalloom.batchlog.folders import FOLDER, batches, find, is_in_use, new_id, remove
     from evalloom.batchlog.log import Log, Rescoring
-    from evalloom.batchlog.read import Damage, RunIndex, finished, in_order, manifest, pairs
+    from evalloom.batchlog.read import (
+        Damage,
+        RunIndex,
+        finished,
+        in_order,
+        line_number,
+        manifest,
+        pairs,
+        warn_of_damage,
+    )
 
 __all__ = [
     "BASELINES",
@@ -43,6 +52,7 @@ __all__ = [
     "has_baseline",
     "in_order",
     "is_in_use",
+    "line_number",
     "manifest",
     "new_id",
     "pairs",
@@ -50,6 +60,7 @@ __all__ = [
     "remove",
     "remove_baseline",
     "save_baseline",
+    "warn_of_damage",
 ]
 _BASELINES = (
     *("BASELINES", "Baseline", "BaselineRun", "baseline_runs", "baselines", "checked_name", "find_baseline"),
@@ -62,7 +73,9 @@ _load = lazy_names(
         "evalloom.batchlog.baseline": _BASELINES,
         "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "is_in_use", "new_id", "remove"),
         "evalloom.batchlog.log": ("Log", "Rescoring"),
-        "evalloom.batchlog.read": ("Damage", "RunIndex", "finished", "in_order", "manifest", "pairs"),
+        "evalloom.batchlog.read": (
+            *("Damage", "RunIndex", "finished", "in_order", "line_number", "manifest", "pairs", "warn_of_damage"),
+        ),
     },
 )
 

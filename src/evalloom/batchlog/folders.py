@@ -26,27 +26,33 @@ def new_id() -> str:
 
 def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:
     """Yield the readable batches, newest first, and warn about the others."""
-    if not folder.is_dir():
-        return
-    for path in sorted(folder.iterdir(), reverse=True):
-        if (path / MANIFEST).is_file():
-            try:
-                yield path, manifest(path)
-            except EvalloomError as error:
-                warn(str(error))
+    for path in sorted(_folders(folder), reverse=True):
+        try:
+            yield path, manifest(path)
+        except EvalloomError as error:
+            warn(str(error))
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    """Yield the folders of batches, also of those whose manifest is lost."""
+    yield from filter(_is_batch, folder.iterdir() if folder.is_dir() else ())
+
+
+def _is_batch(path: Path) -> bool:
+    # Not Path.is_file, which raises for a name that is too long for a file.
+    return os.path.isfile(path / MANIFEST) or (os.path.isfile(path / RUNS) and os.path.getsize(path / RUNS) > 0)
 
 
 def find(name: str, folder: Path = FOLDER) -> Path:
     """Find a batch by its id, a unique beginning of it, `latest`, or its path."""
     if name in ("latest", "last"):
-        newest = next(batches(folder), None)
+        newest = max(_folders(folder), default=None)
         if newest is None:
             raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
-        return newest[0]
-    # Not Path.is_file, which raises for a name that is too long for a file.
-    if os.path.isfile(Path(name) / MANIFEST):
+        return newest
+    if _is_batch(Path(name)):
         return Path(name)
-    ids = sorted(path.name for path in folder.iterdir() if (path / MANIFEST).is_file()) if folder.is_dir() else []
+    ids = sorted(path.name for path in _folders(folder))
     matches = [id for id in ids if id == name] or [id for id in ids if id.startswith(name) and _ID.fullmatch(name)]
     if len(matches) == 1:
         return folder / matches[0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -30,20 +32,12 @@ class Damage(Struct, frozen=True):
         return f"{self.file}:{self.line}: {self.reason}"
 
 
-class _RunState(msgspec.Struct):
-    """The fields of a run that tell whether it is done."""
-
-    key: str
-    error: str = ""
-    skipped: str = ""
-    blocked: str = ""
-
-
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """The errors of decoding a damaged line."""
 
-Line = TypeVar("Line", Run, Scored, _RunState)
-_State = TypeVar("_State", bound=_RunState)
+_LINE_START = re.compile(rb'\{"key":"')
+
+Line = TypeVar("Line", bound="Run | Scored | _Position")
 
 
 def manifest(path: Path) -> Batch:
@@ -51,18 +45,38 @@ def manifest(path: Path) -> Batch:
     file = path / MANIFEST
     try:
         text = file.read_bytes()
-        version = msgspec.json.decode(text, type=dict).get("format")
+        document = msgspec.json.decode(text, type=dict)
+        version = document.get("format", FORMAT)
         if not isinstance(version, int) or version > FORMAT:
-            message = (
-                f"{file.as_posix()}: has format {version!r}, and this evalloom reads up to {FORMAT}. Upgrade evalloom"
-            )
-            raise EvalloomError("newer_batch", message, exit_code=2)
-        return msgspec.json.decode(text, type=Batch)
+            message = f"has format {version!r}, and this evalloom reads up to {FORMAT}. Upgrade evalloom"
+            raise EvalloomError("newer_batch", f"{file.as_posix()}: {message}", exit_code=2)
+        batch = msgspec.json.decode(text, type=Batch)
+        if "format" not in document:
+            raise msgspec.ValidationError("Object missing required field `format`")
+        return batch
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
+        if (path / RUNS).is_file():
+            raise _bad_batch(path, reason) from None
         raise EvalloomError("no_batch", f"{file.as_posix()}: expected a batch, got: {reason}", exit_code=2) from None
     except _BROKEN as error:
-        raise EvalloomError("bad_batch", f"{file.as_posix()}: is not a batch manifest: {error}", exit_code=2) from None
+        raise _bad_batch(path, str(error)) from None
+
+
+def _bad_batch(path: Path, reason: str) -> EvalloomError:
+    hint = f"'evalloom batches repair {path.name}' rebuilds it from the runs"
+    return EvalloomError("bad_batch", f"{(path / MANIFEST).as_posix()}: is not a batch manifest: {reason}. {hint}", 2)
+
+
+def line_number(file: Path, key: str) -> int:
+    """Return the number of the last line of a key; 0 if it has none."""
+    return max((number for number, _, run in _structs(file, Run, None) if run.key == key), default=0)
+
+
+def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
+    """Warn once about each line of a log that cannot be read."""
+    for line in sorted(set(damage), key=lambda line: (line.file, line.line)):
+        warn(f"{path.as_posix()}/{line} [log_mended]")
 
 
 def finished(path: Path, with_errors: bool = True, retried_codes: Collection[str] = ()) -> set[str]:
@@ -72,7 +86,7 @@ def finished(path: Path, with_errors: bool = True, retried_codes: Collection[str
     """
     keys = set()
     # Decode whole runs: a damaged one does not count as done.
-    for _, run in _structs(path / RUNS, Run, None):
+    for _, _, run in _structs(path / RUNS, Run, None):
         if _is_done(run, with_errors, retried_codes):
             keys.add(run.key)
         else:
@@ -80,7 +94,7 @@ def finished(path: Path, with_errors: bool = True, retried_codes: Collection[str
     return keys
 
 
-def _is_done(run: Run | _RunState, with_errors: bool, retried_codes: Collection[str]) -> bool:
+def _is_done(run: Run, with_errors: bool, retried_codes: Collection[str]) -> bool:
     if run.error and retried_codes and run.error.rpartition("[")[2].removesuffix("]") in retried_codes:
         return False
     return (with_errors or not run.error) and not run.skipped and not run.blocked
@@ -107,28 +121,45 @@ def _belongs_to(scored: Scored, run: Run) -> bool:
 
 def _last_of_each(path: Path, type: type[Line], damage: list[Damage] | None) -> Iterator[Line]:
     """Yield the last line of each key, in the order of the file. Lines that are appended meanwhile are ignored."""
-    keys: set[str] = set()
     last: dict[str, int] = {}
-    end = 0
-    for end, state in _structs(path, _RunState, None):
-        if state.key in keys:
-            last[state.key] = end
-        keys.add(state.key)
-    for number, line in _structs(path, type, damage):
+    end, has_twins = 0, False
+    for end, _, state in _structs(path, _Position, None):
+        has_twins = has_twins or state.key in last
+        last[state.key] = end
+    if has_twins:
+        # Where the last line of a key is damaged, the one before it counts, and only whole lines tell.
+        last = {line.key: number for number, _, line in _structs(path, type, None)}
+    for number, _, line in _structs(path, type, damage):
         if number > end:
             return
         if last.get(line.key, number) == number:
             yield line
 
 
-def _structs(path: Path, type: type[Line], damage: list[Damage] | None) -> Iterator[tuple[int, Line]]:
-    decoder = msgspec.json.Decoder(type)
+def _structs(path: Path, type: type[Line], damage: list[Damage] | None) -> Iterator[tuple[int, int, Line]]:
+    """Yield the readable lines of a file, each with its number and its offset, and list the others."""
+    decoder, at = msgspec.json.Decoder(type), 0
     for number, line in enumerate(_lines(path), 1):
         try:
-            yield number, decoder.decode(line)
+            yield number, at, _with_time(decoder.decode(line))
         except _BROKEN as error:
             if damage is not None:
                 damage.append(Damage(path.name, number, str(error)))
+            # Where the end of the line before is damaged, both lines are one, and the second is whole.
+            for match in _LINE_START.finditer(line, 1):
+                with suppress(*_BROKEN):
+                    yield number, at + match.start(), _with_time(decoder.decode(line[match.start() :]))
+        at += len(line)
+
+
+def _with_time(line: Line) -> Line:
+    """Return a line; raise for a run whose start is not a time, which readers rely on."""
+    if isinstance(line, Run) and line.started_at:
+        try:
+            datetime.fromisoformat(line.started_at).timestamp()
+        except (ValueError, OverflowError, OSError):
+            raise msgspec.ValidationError(f"Expected a time, got {line.started_at!r} - at `$.started_at`") from None
+    return line
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -175,11 +206,11 @@ class RunIndex:
     def __init__(self, path: Path, with_errors: bool = True, retried_codes: Collection[str] = ()) -> None:
         self._file = path / RUNS
         self._offsets: dict[str, int] = {}
-        for at, state in _offsets(self._file, _RunState):
-            if _is_done(state, with_errors, retried_codes):
-                self._offsets[state.key] = at
+        for _, at, run in _structs(self._file, Run, None):
+            if _is_done(run, with_errors, retried_codes):
+                self._offsets[run.key] = at
             else:
-                self._offsets.pop(state.key, None)
+                self._offsets.pop(run.key, None)
 
     def get(self, key: str) -> Run | None:
         """Return the last version of a run."""
@@ -187,51 +218,74 @@ class RunIndex:
         if at is None:
             return None
         with self._file.open("rb") as stream:
-            return _line_at(stream, at, msgspec.json.Decoder(Run))
+            return _line_at(stream, _Place(RUNS, 0, at), msgspec.json.Decoder(Run), [])
 
 
-class _RunPosition(_RunState):
-    """The fields of a run that define its order."""
+class _Position(Struct, gc=False):
+    """The key of a line, and the fields of a run that define its order. Reading these only takes half the time."""
 
-    case_id: str = ""
+    key: str
     profile: str = ""
     number: int = 0
+    case_id: str = ""
     repeat: int = 0
 
 
-def in_order(path: Path, profiles: list[str]) -> Iterator[tuple[Run, Scored | None]]:
-    """Yield every run once, by profile, case and repeat. Only the offsets of lines are held in memory."""
-    runs: dict[str, tuple[int, int, str, int, int]] = {}
+class _Place(NamedTuple):
+    """Where a line is: its file, its number, its offset."""
+
+    file: str
+    line: int
+    at: int
+
+
+def in_order(
+    path: Path, profiles: list[str], damage: list[Damage] | None = None
+) -> Iterator[tuple[Run, Scored | None]]:
+    """Yield every run once, by profile, case and repeat. Only the places of lines are held in memory.
+
+    `damage` is complete when all are yielded.
+    """
+    damage = [] if damage is None else damage
+    runs: dict[str, tuple[int, int, str, int, _Place]] = {}
     rank = {name: number for number, name in enumerate(profiles)}
-    for at, state in _offsets(path / RUNS, _RunPosition):
-        profile = rank.setdefault(state.profile, len(rank))
+    for place, line in _last_places(path / RUNS, Run, damage):
+        profile = rank.setdefault(line.profile, len(rank))
         # By the id too: in a log of another program, cases may share a number.
-        runs[state.key] = (profile, state.number, state.case_id, state.repeat, at)
-    verdicts = {state.key: at for at, state in _offsets(path / VERDICTS, _RunState)}
+        runs[line.key] = (profile, line.number, line.case_id, line.repeat, place)
+    verdicts = {line.key: place for place, line in _last_places(path / VERDICTS, Scored, damage)}
     run_decoder, scored_decoder = msgspec.json.Decoder(Run), msgspec.json.Decoder(Scored)
     with ExitStack() as files:
         run_lines = files.enter_context((path / RUNS).open("rb")) if runs else BytesIO()
         verdict_lines = files.enter_context((path / VERDICTS).open("rb")) if verdicts else BytesIO()
-        for key, place in sorted(runs.items(), key=lambda item: item[1]):
-            run = _line_at(run_lines, place[-1], run_decoder)
-            if run is None:
-                continue
-            scored = _line_at(verdict_lines, verdicts[key], scored_decoder) if key in verdicts else None
-            yield run, scored if scored is not None and _belongs_to(scored, run) else None
+        for key, (*_, place) in sorted(runs.items(), key=lambda item: item[1]):
+            run = _line_at(run_lines, place, run_decoder, damage)
+            if run is not None:
+                scored = _line_at(verdict_lines, verdicts[key], scored_decoder, damage) if key in verdicts else None
+                yield run, scored if scored is not None and _belongs_to(scored, run) else None
 
 
-def _line_at(stream: BinaryIO, at: int, decoder: msgspec.json.Decoder[Line]) -> Line | None:
-    """Decode the line at an offset; None when it is damaged."""
-    stream.seek(at)
+def _last_places(path: Path, type: type[Run] | type[Scored], damage: list[Damage]) -> Iterator[tuple[_Place, Any]]:
+    """Yield the lines of a file with their places; the last one of a key counts, if it is whole."""
+    keys: set[str] = set()
+    found: list[Damage] = []
+    for number, at, line in _structs(path, _Position, found):
+        if line.key in keys:
+            break
+        keys.add(line.key)
+        yield _Place(path.name, number, at), line
+    else:
+        damage += found
+        return
+    # Where the last line of a key is damaged, the one before it counts, and only whole lines tell.
+    yield from ((_Place(path.name, number, at), line) for number, at, line in _structs(path, type, damage))
+
+
+def _line_at(stream: BinaryIO, place: _Place, decoder: msgspec.json.Decoder[Line], damage: list[Damage]) -> Line | None:
+    """Decode the line at a place; None when it is damaged."""
+    stream.seek(place.at)
     try:
-        return decoder.decode(stream.readline())
-    except _BROKEN:
+        return _with_time(decoder.decode(stream.readline()))
+    except _BROKEN as error:
+        damage.append(Damage(place.file, place.line, str(error)))
         return None
-
-
-def _offsets(path: Path, type: type[_State]) -> Iterator[tuple[int, _State]]:
-    decoder, at = msgspec.json.Decoder(type), 0
-    for line in _lines(path):
-        with suppress(*_BROKEN):
-            yield at, decoder.decode(line)
-        at += len(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 from collections.abc import Sequence
 
@@ -10,9 +11,14 @@ import click
 from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
 from evalloom.console.process import end_at_once
+from evalloom.console.streams import READER_GONE, finish
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
+
+_LEAST_OPEN_FILES = 32
+"""Twice what a run without a server has open."""
+_ALLOW_MORE = "Allow more with 'ulimit -n 1024'"
 
 
 class _Commands(click.Group):
@@ -53,10 +59,15 @@ def main(debug: bool) -> None:
 
 def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
+    return finish(_run(arguments, command, name), name)
+
+
+def _run(arguments: Sequence[str], command: click.Command, name: str) -> int:
     for failure in catalog.load().failures:
         message = f"the system {failure.name!r} is left out: {failure.reason}"
         click.echo(_without_keys(f"{name}: warning: {message} [system_failed]"), err=True)
     try:
+        _require_open_files()
         if command is main:  # the commands that people knew before evalloom take the last one, as they always did
             _refuse_repeated(main, list(arguments))
         result = command.main(list(arguments), prog_name=name, standalone_mode=False, obj=catalog.load())
@@ -71,10 +82,12 @@ def run(arguments: Sequence[str], command: click.Command = main, name: str = "ev
         click.echo(f"{name}: interrupted", err=True)
         end_at_once()
         return 3
-    except SystemExit:
+    except SystemExit as error:
         # click ends like this when the reader of our output is gone.
-        return 3
+        return READER_GONE if isinstance(error.__context__, BrokenPipeError) else 3
     except Exception as error:  # a bug of ours: the user gets a line, not a traceback
+        if isinstance(error, OSError) and (code := _code_of(error, name)):
+            return code
         if "--debug" in arguments:
             from traceback import format_exc
 
@@ -101,6 +114,26 @@ def _refuse_repeated(command: click.Command, arguments: list[str]) -> None:
             raise usage_error("bad_option", f"{name}: expected one value, got {count}. Keep one of them")
     if isinstance(command, click.Group) and rest and (inner := command.get_command(context, rest[0])) is not None:
         _refuse_repeated(inner, rest[1:])
+
+
+def _require_open_files() -> None:
+    """Raise when so few files may be open that a run cannot even start: libuv would abort the process."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= limit < _LEAST_OPEN_FILES:
+        message = f"expected at least {_LEAST_OPEN_FILES} open files to be allowed, got {limit}"
+        raise EvalloomError("too_many_open_files", f"{message}. {_ALLOW_MORE}")
+
+
+def _code_of(error: OSError, name: str) -> int:
+    """Report an error of the system that ends a command, and return its exit code; 0 for one that is a bug of ours."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        click.echo(f"{name}: too many open files. {_ALLOW_MORE} [too_many_open_files]", err=True)
+        return 3
+    return finish(0, name)
 
 
 def _without_keys(text: str) -> str:

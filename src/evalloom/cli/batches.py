@@ -1,4 +1,4 @@
-"""`evalloom batches`: lists, shows and removes batches."""
+"""`evalloom batches`: lists, shows, repairs and removes batches."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
-from evalloom.console.layout import Line, print_lines, table_lines
+from evalloom.console.catalog import current_catalog
+from evalloom.console.layout import Line, command_lines, print_lines, table_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_text import batch_lines, run_lines
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Batch, Run, Scored
+from evalloom.core.model import Batch, Case, Run, Scored
 from evalloom.core.repeats import cases_of, count_of, meets
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.results import stored_runs
@@ -25,7 +26,7 @@ _MOST_IDS = 1000
 
 @click.group("batches")
 def command() -> None:
-    """List, show and remove the batches in .evalloom/batches."""
+    """List, show, repair and remove the batches in .evalloom/batches."""
 
 
 @command.command("list")
@@ -69,7 +70,13 @@ def _row(batch: Batch) -> list[str]:
     metavar="STATUS",
     help=f"Show only runs that are {', '.join(STATUSES[:-1])} or {STATUSES[-1]}.",
 )
-@click.option("--case", "case_id", default="", metavar="ID", help="Show only this case, with its trace.")
+@click.option(
+    "--case",
+    "case_id",
+    default="",
+    metavar="ID",
+    help="Show only this case: input, output, checks, steps and messages.",
+)
 @click.option("--profile", default="", metavar="P", help="Show only runs of this profile.")
 @click.option(
     "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Show at most N runs."
@@ -88,7 +95,7 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
     wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
-    for group in cases_of(stored_runs(path)):
+    for group in cases_of(stored_runs(path, warn)):
         first = group[0][0]
         if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
             ids[first.case_id] = None
@@ -96,6 +103,8 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             # A case that passes by its rule is shown by a repeat that did.
             group.reverse()
         runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
+        if case_id:
+            runs.sort(key=lambda pair: pair[0].repeat)
         for run, scored in runs if each_run else runs[:1]:
             matching += 1
             if shown == limit:
@@ -103,9 +112,12 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
             shown += 1
             if as_json:
                 click.echo(msgspec.json.encode({"run": run, "scored": scored}))
+            elif case_id:
+                from evalloom.console.case_text import case_lines
+
+                lines += case_lines(run, scored, _case_of(run, facts), len(group))
             else:
-                count = (0, 0) if each_run else count_of(group)
-                lines += run_lines(run, scored, count, with_trace=bool(case_id))
+                lines += run_lines(run, scored, count_of(group))
     if case_id and not matching:
         under = f" under {profile!r}" if profile else ""
         ended = f" that ended {status}" if status else ""
@@ -115,6 +127,18 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
         lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
     print_lines(lines)
     return 0
+
+
+def _case_of(run: Run, batch: Batch) -> Case | None:
+    """Return the case of a stored run, or None if its record gives none."""
+    # Deferred: a list of runs needs no dialects.
+    from evalloom.engine.plan import CHECK_LISTS
+    from evalloom.engine.resume import DamagedRun, case_of
+
+    try:
+        return case_of(run, current_catalog().formats, batch.options.get(CHECK_LISTS, "plain"))
+    except DamagedRun:
+        return None
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -135,6 +159,38 @@ def _head_lines(path: Path, batch: Batch) -> Iterator[Line]:
     end = f"finished {batch.finished_at}" if batch.finished_at else "unfinished: 'evalloom run … --resume' continues it"
     yield f"times     started {batch.created_at}, {end}", ""
     yield "", ""
+
+
+@command.command("repair")
+@click.argument("batch")
+def repair_command(batch: str) -> int:
+    """Rebuild a damaged batch.json from the runs of its batch.
+
+    What is still readable in it is kept. The damaged file stays as batch.json.damaged.
+    """
+    from evalloom.engine.repair import DAMAGED, repair
+
+    path = find(batch)
+    done = repair(path, warn)
+    if done is None:
+        click.echo(f"{path.as_posix()}: the manifest is readable, so there is nothing to repair")
+        return 0
+    lines: list[Line] = [(f"rebuilt   {path.as_posix()}/batch.json from {pluralize(done.runs, 'run')}", "bold")]
+    lines += [
+        (f"{word}  {', '.join(names)}", "")
+        for word, names in (("kept    ", done.kept), ("from runs", done.rebuilt))
+        if names
+    ]
+    for name, consequence in done.lost.items():
+        if consequence:
+            lines.append((f"lost      {name}: {consequence}", "yellow"))
+    if others := [name for name, consequence in done.lost.items() if not consequence]:
+        lines.append((f"lost      {', '.join(others)}", "yellow"))
+    if (path / DAMAGED).exists():
+        lines.append((f"The damaged file is kept as {DAMAGED}", "dim"))
+    lines += list(command_lines(f"evalloom batches show {path.name}", "Next: "))
+    print_lines(lines)
+    return 0
 
 
 @command.command("rm")

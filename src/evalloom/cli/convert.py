@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from evalloom.core.text import pluralize, printable
 from evalloom.data.dataset import Dataset
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.convert import Conversion, convert
+from evalloom.engine.outputs import would_overwrite
 from evalloom.files.source import source_of
 from evalloom.files.write import atomic_writer
 
@@ -32,8 +34,9 @@ _FORMATS = [dialect.name for dialect in catalog.load().formats.writers]
     help=f"One of {', '.join(_FORMATS)}.",
 )
 @click.option("-o", "--output", default="-", metavar="OUT", help="Output file, .jsonl or .json. Default: stdout.")
+@click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @reading_options
-def command(source: str, to: str, output: str, dialect: str, mapping: str, encoding: str) -> int:
+def command(source: str, to: str, output: str, force: bool, dialect: str, mapping: str, encoding: str) -> int:
     """Convert test cases to another format. Fields that are lost are listed on stderr.
 
     Exit codes: 0 all cases were written; 2 some records could not be read; 3 could not finish.
@@ -45,6 +48,9 @@ def command(source: str, to: str, output: str, dialect: str, mapping: str, encod
         raise usage_error("unknown_format", f"-o {output}: expected a file name ending in .jsonl or .json")
     if output != "-":
         refuse_overwriting([Path(output)], [Path(source)])
+        # What a person wrote cannot be told from an earlier conversion.
+        if not force and os.path.isfile(output) and os.path.getsize(output):
+            raise would_overwrite(Path(output), "exists")
     as_array = suffix == ".json" or (output == "-" and writer.as_array)
     dataset = Dataset(source_of(source, encoding), formats, dialect, parse_mapping(mapping))
     if output == "-":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import click
 import msgspec
 
+from evalloom.batchlog import FOLDER
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
@@ -21,12 +23,20 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.text import pluralize
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.evaluate import Live, evaluate
-from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
+from evalloom.engine.outputs import (
+    Outputs,
+    claim,
+    refuse_claimed,
+    refuse_replacing_results,
+    reporters_for,
+    write_outputs,
+)
 from evalloom.engine.plan import Plan, Reading
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
-from evalloom.engine.resume import Resume
+from evalloom.engine.resume import Resume, resumed_batch
 from evalloom.engine.system import Catalog
+from evalloom.files.write import refuse_unwritable
 from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
 
@@ -52,7 +62,7 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     refuse_conflicts(datasets, flags)
     request = request_from(datasets, flags)
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    run = RunCommand(request, current_catalog(), flags["as_json"])
+    run = RunCommand(request, current_catalog(), flags["as_json"], flags["force"])
     if flags["dry_run"]:
         return run.dry_run(resume)
     return run.watch(resume) if flags["watch"] else run.once(resume)
@@ -83,6 +93,7 @@ class RunCommand:
         request: RunRequest,
         catalog: Catalog,
         as_json: bool,
+        force: bool = False,
         more_outputs: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
         more_lines: Callable[[], Iterable[Line]] = lambda: (),
@@ -90,6 +101,7 @@ class RunCommand:
         self._request = request
         self._catalog = catalog
         self._as_json = as_json
+        self._force = force
         self._more_outputs = more_outputs
         self._next_step = next_step
         self._more_lines = more_lines
@@ -112,13 +124,7 @@ class RunCommand:
         """Run the request, write its outputs and print the results; return the exit code."""
         plan = prepare(self._request, self._catalog)
         outputs = reporters_for(plan.options.output, self._catalog.reporters)
-        written = [path for path, _ in (*outputs, *self._more_outputs(""))] + [
-            Path(name) for name in [plan.record] if name
-        ]
-        if written:
-            from evalloom.engine.watch import watched_files
-
-            refuse_overwriting(written, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
+        plan = self._check_outputs(plan, outputs, resume)
         live = Live()
         with showing(live, is_quiet=self._as_json), printing_findings():
             results = evaluate(plan, live, resume, warn)
@@ -129,6 +135,28 @@ class RunCommand:
         finally:
             self._print(plan, results)
         return exit_code(results, plan.options.fail_under)
+
+    def _check_outputs(self, plan: Plan, outputs: Outputs, resume: Resume) -> Plan:
+        """Raise if an output cannot be written or would replace what is not ours, before a call is paid for."""
+        # A file that is named after the batch is not there yet, or is its own.
+        others = {path for path, _ in self._more_outputs("another")}
+        results = [*outputs, *((path, reporter) for path, reporter in self._more_outputs("") if path in others)]
+        for path in others:
+            refuse_unwritable(path)
+        paths = [path for path, _ in results]
+        written = [*paths, *(Path(name) for name in [plan.record] if name)]
+        if not written:
+            return plan
+        from evalloom.engine.watch import watched_files
+
+        refuse_overwriting(written, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
+        # With --watch, this command itself wrote the files that are there the second time.
+        force = self._force or self._last is not None
+        has_results = any(map(os.path.isfile, paths))
+        refuse_replacing_results(results, force, resumed_batch(plan, resume) if has_results else None)
+        if not force:
+            refuse_claimed(paths, plan.home / FOLDER)
+        return claim(plan, paths)
 
     def watch(self, resume: Resume) -> int:
         """Run, and run again what a change affects, until Ctrl-C; return the exit code of the last run."""

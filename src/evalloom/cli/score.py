@@ -10,12 +10,12 @@ import click
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
-from evalloom.console.options import refuse_overwriting
+from evalloom.console.options import FORCE, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
 from evalloom.console.run_options import ALLOW_UNSCORED, pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
-from evalloom.engine.outputs import reporters_for, write_outputs
+from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
 from evalloom.engine.rescore import CASE, RescoreRequest, rescore
 from evalloom.settings import FILE_NAME, keys
 from evalloom.settings import load as load_settings
@@ -52,6 +52,7 @@ from evalloom.settings import secrets as secrets_of
 @click.option(
     "-o", "--output", multiple=True, metavar="FILE", help="Write results to a file: .json .jsonl .csv .xml. Repeatable."
 )
+@FORCE
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object.")
 def command(
     batch: str,
@@ -65,6 +66,7 @@ def command(
     allow_code: bool,
     allow_unscored: bool,
     output: tuple[str, ...],
+    force: bool,
     as_json: bool,
 ) -> int:
     """Score the runs of a batch again without calling the target.
@@ -74,12 +76,16 @@ def command(
     """
     catalog = current_catalog()
     outputs = reporters_for(output, catalog.reporters)
-    read = [*(dataset.path for dataset in manifest(find(batch)).datasets), checks, config or FILE_NAME]
+    stored = manifest(find(batch))
+    read = [*(dataset.path for dataset in stored.datasets), checks, config or FILE_NAME]
     refuse_overwriting((path for path, _ in outputs), (Path(name) for name in read if name))
+    refuse_replacing_results(outputs, force, stored)
+    if not force:
+        refuse_claimed(path for path, _ in outputs)
     needed, repeats = pass_rule(pass_if) if pass_if is not None else (None, None)
-    stored = manifest(find(batch)).options.get("repeat") or 1
-    if repeats not in (None, stored):
-        message = f"--pass-if {pass_if} is for {repeats} repeats, and the batch has {stored}"
+    stored_repeats = stored.options.get("repeat") or 1
+    if repeats not in (None, stored_repeats):
+        message = f"--pass-if {pass_if} is for {repeats} repeats, and the batch has {stored_repeats}"
         raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
     request = RescoreRequest(
         batch,

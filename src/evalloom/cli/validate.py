@@ -10,10 +10,11 @@ import click
 
 from evalloom.catalog import load
 from evalloom.console.catalog import current_catalog
-from evalloom.console.options import existing_folder, print_findings, reading_options, refuse_overwriting
+from evalloom.console.options import FORCE, existing_folder, print_findings, reading_options, refuse_overwriting
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.lint import LintOptions, lint
+from evalloom.engine.outputs import refuse_replacing
 from evalloom.engine.parts import RuleFlag
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
@@ -57,6 +58,7 @@ def _rule_flags(command: Command) -> Command:
     metavar="FILE",
     help=f"Write a report: {' '.join(reporter.suffix for reporter in LINT_REPORTERS)}. Repeatable.",
 )
+@FORCE
 def command(
     paths: tuple[str, ...],
     dialect: str,
@@ -68,6 +70,7 @@ def command(
     format_name: str,
     as_json: bool,
     output: tuple[str, ...],
+    force: bool,
     **flags: str | bool,
 ) -> int:
     """Check test files for errors before a run.
@@ -79,6 +82,7 @@ def command(
     """
     reporters = [(Path(file), by_suffix(Path(file), LINT_REPORTERS)) for file in output]
     refuse_overwriting((path for path, _ in reporters), map(Path, paths))
+    refuse_replacing([path for path, _ in reporters], force)
     catalog = current_catalog()
     rules = Rules(root=existing_folder(root))
     for flag in catalog.rule_flags:

@@ -17,6 +17,9 @@ from evalloom.reports.lint import LintReport
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+FORCE = click.option("--force", is_flag=True, help="Replace output files that are not reports of evalloom.")
+
+
 def reading_options(command: Command) -> Command:
     """Add `--dialect`, `--map` and `--encoding`."""
     command = click.option("--encoding", default="", help="Such as gb18030. UTF-8 and UTF-16 are detected.")(command)

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NoReturn, TextIO, cast
 
+from evalloom.console.streams import READER_GONE, wrapped
+
 _last_s = 3.0
 """How long threads and exit handlers of users' code may take after a command has ended."""
 
@@ -65,22 +67,20 @@ def _take_stdout() -> TextIO | None:
         os.dup2(2, 1)
     except (OSError, ValueError):  # a closed descriptor: leave everything as it is
         return None
-    ours = os.fdopen(own, "w", encoding=stdout.encoding, errors=stdout.errors, buffering=1 if stdout.isatty() else -1)
+    ours = wrapped(stdout, own)
     sys.stdout = cast(TextIO, _Stdout(ours))
     return ours
 
 
 def _flush(ours: TextIO, code: int) -> int:
-    """Write the rest of our output, and return the exit code: 3 if it cannot be written."""
+    """Write the rest of our output, and return the exit code; `finish` has told why it cannot be written."""
     try:
         ours.flush()
         return code
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):
-            sys.stderr.write(f"evalloom: stdout: cannot be written: {(error.strerror or '').lower()} [cannot_write]\n")
         # The stream is flushed once more when it is closed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), ours.fileno())
-        return 3
+        return code or (READER_GONE if isinstance(error, BrokenPipeError) else 3)
 
 
 def _reported_exit(process: int) -> Callable[[int], NoReturn]:

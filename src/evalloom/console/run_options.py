@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from evalloom.console.options import FORCE
 from evalloom.core.errors import usage_error
 from evalloom.engine.system import Catalog
 from evalloom.targets import forms
@@ -74,6 +75,7 @@ _HOW = (
     click.option("--record", default="", metavar="FILE", help="Record every llm answer in this file."),
     click.option("--replay", default="", metavar="FILE", help="Answer from a file written by --record."),
     _OUTPUT,
+    FORCE,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
 ALLOW_UNSCORED = click.option(

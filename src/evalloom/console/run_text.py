@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.tally import STATUSES, Figures, Summary
-from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, seconds, table_lines
-from evalloom.core.model import ABSENT, Batch, Record, Run, Scored, Verdict
+from evalloom.console.layout import Line, command_lines, percent_interval, seconds, table_lines
+from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
 from evalloom.core.repeats import Count
 from evalloom.core.text import one_line, pluralize, printable
 
@@ -20,7 +20,7 @@ _SHOWN = 5
 _SHOWN_MISMATCHES = 3
 _MESSAGE_WIDTH = 400
 _NAME_WIDTH = 60
-_STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
+STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
 
 
 def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Line] = ()) -> Iterator[Line]:
@@ -48,19 +48,15 @@ def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Lin
     yield from _closing(results, next_step)
 
 
-def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool = False) -> Iterator[Line]:
-    """Yield one run: its status, the failed checks and the output; `with_trace` adds all checks and the trace.
+def run_lines(run: Run, scored: Scored, count: Count = (0, 0)) -> Iterator[Line]:
+    """Yield one run: its status, the failed checks and the output.
 
     `count` tells how many repeats of its case passed, of how many.
     """
-    profile = f" · {run.profile}" if run.profile else ""
     repeat = f" · repeat {run.repeat + 1}" if run.repeat else ""
     if count[1] > 1:
         repeat = f": {count[0]} of {count[1]} passed"
-    head = (
-        f"{scored.status.upper()} {case_name(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
-    )
-    yield head, _STYLES.get(scored.status, "yellow")
+    yield head_line(run, scored, repeat)
     if run.error:
         yield f"    {one_line(run.error, _MESSAGE_WIDTH)}", ""
     if scored.step:
@@ -70,18 +66,22 @@ def run_lines(run: Run, scored: Scored, count: Count = (0, 0), with_trace: bool 
         reason = f": {one_line(error, _MESSAGE_WIDTH)}" if error else ""
         yield f"    first failing step: {printable(repr(scored.step))}{reason}", "bold"
     for verdict in scored.verdicts:
-        if verdict.status != "passed" or with_trace:
-            yield from _verdict_lines(verdict, len(verdict.mismatches) if with_trace else _SHOWN_MISMATCHES)
+        if verdict.status != "passed":
+            yield f"    {verdict_line(verdict)}", ""
+            yield from _mismatch_lines(verdict)
     if scored.status == "failed" and scored.score is not None and all(v.status != "failed" for v in scored.verdicts):
         yield f"    the score of the case, {scored.score:.3g}, is below its threshold", ""
     if not (run.error or run.skipped or run.blocked):
         yield f"    output: {_value(run.output.value)}", "dim"
-    if with_trace:
-        yield f"    took {run.duration_s:.3f} s, {pluralize(run.usage.tokens, 'token')}", "dim"
-        for entry in run.trace:
-            yield f"    trace: {printable(_entry_title(entry))}", "bold"
-            for line in json.dumps(entry, ensure_ascii=False, indent=2, default=str).splitlines():
-                yield Verbatim(f"      {printable(line)}"), "dim"
+
+
+def head_line(run: Run, scored: Scored, repeat: str) -> Line:
+    """Return the status and the case of a run, its profile, which repeat it is, and where the case is."""
+    profile = f" · {run.profile}" if run.profile else ""
+    head = (
+        f"{scored.status.upper()} {case_name(run.case_id)}{printable(profile)}{repeat}   {printable(str(run.origin))}"
+    )
+    return head, STYLES.get(scored.status, "yellow")
 
 
 def case_name(id: str) -> str:
@@ -89,33 +89,25 @@ def case_name(id: str) -> str:
     return one_line(id, _NAME_WIDTH)
 
 
-def _entry_title(entry: Record) -> str:
-    """Return the type of a trace entry; for a step also its name, status and counts."""
-    if entry.get("type") != "step" or "step" not in entry:
-        return str(entry.get("type"))
-    details = [str(entry.get("status"))]
-    details += [seconds(entry["duration_s"])] if "duration_s" in entry else []
-    details += [pluralize(entry["items"], "item")] if "items" in entry else []
-    details += [f"{entry['failed_items']} failed"] if "failed_items" in entry else []
-    details += [pluralize(entry["tokens"], "token")] if "tokens" in entry else []
-    return f"step {entry['step']!r}: {', '.join(details)}"
-
-
-def _verdict_lines(verdict: Verdict, shown: int) -> Iterator[Line]:
+def verdict_line(verdict: Verdict, always_says_status: bool = False) -> str:
+    """Return how a check ended, and why."""
     # What decides the case needs no word: it is shown because it failed. A check that only reports says how it ended.
-    word = "" if verdict.status == "failed" and verdict.weight else f" {verdict.status}"
+    is_plain = verdict.status == "failed" and verdict.weight and not always_says_status
+    word = "" if is_plain else f" {verdict.status}"
     follows = f" (follows from step {verdict.follows!r})" if verdict.follows else ""
     differences = len(verdict.mismatches)
     reason = f"{differences} differences" if differences > 1 else one_line(verdict.reason)
-    if not reason:
-        reason = _reason_by_score(verdict)
-    yield f"    {printable(verdict.name)}{word}{printable(follows)}: {reason}", ""
+    return f"{printable(verdict.name)}{word}{printable(follows)}: {reason or _reason_by_score(verdict)}"
+
+
+def _mismatch_lines(verdict: Verdict) -> Iterator[Line]:
+    differences = len(verdict.mismatches)
     if differences > 1:
-        for mismatch in verdict.mismatches[:shown]:
+        for mismatch in verdict.mismatches[:_SHOWN_MISMATCHES]:
             where = f"{printable(mismatch.path)}: " if mismatch.path else ""
             yield f"      {where}expected {_value(mismatch.expected)}, got {_value(mismatch.actual)}", ""
-    if differences > max(shown, 1):
-        yield f"      … and {differences - shown} more differences", "dim"
+    if differences > _SHOWN_MISMATCHES:
+        yield f"      … and {differences - _SHOWN_MISMATCHES} more differences", "dim"
 
 
 def _reason_by_score(verdict: Verdict) -> str:

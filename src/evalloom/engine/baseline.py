@@ -38,7 +38,7 @@ def save(name: str, batch: str, force: bool, warn: Callable[[str], None], home: 
         hint = "Go on with 'evalloom run … --resume', or keep what is there with --force"
         raise usage_error("unfinished_batch", f"{path.as_posix()}: the batch is unfinished. {hint}")
     tally = Tally(facts.options.get("pass_if"))
-    for run, scored in stored_runs(path):
+    for run, scored in stored_runs(path, warn):
         tally.add(run, scored)
     summary = tally.summary(facts.id, path.as_posix())
     if summary.pass_rate is None:

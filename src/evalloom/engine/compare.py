@@ -102,7 +102,7 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
         if drop is not None and not 0 <= drop <= 1:
             group = f" for {quote(name)}" if name else ""
             raise usage_error("bad_allowed_drop", f"--allowed-drop: expected a number from 0 to 1{group}, got {drop}")
-    now, base = _sides(request, catalog)
+    now, base = _sides(request, catalog, warn)
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
             warn(f"{printable(side.name)}: the batch is unfinished; only its finished runs are compared")
@@ -214,14 +214,14 @@ def _is_selection(batch: Batch) -> bool:
 # -- the two sides, and the profiles to compare ------------------------------------------------------------
 
 
-def _sides(request: ComparisonRequest, catalog: Catalog) -> tuple[_Side, _Side]:
+def _sides(request: ComparisonRequest, catalog: Catalog, warn: Warn) -> tuple[_Side, _Side]:
     """Return the batch and the side that it is compared with."""
     path = find(request.batch, request.home / FOLDER)
     batch = manifest(path)
     kind = _kind(batch, catalog)
-    base = _base_side(request.baseline, request.home, catalog) if request.baseline else None
+    base = _base_side(request.baseline, request.home, catalog, warn) if request.baseline else None
     changes = document_changes(base.batch, batch) if base else None
-    now = _Side(batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number))
+    now = _Side(batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number, warn))
     return now, base or now
 
 
@@ -229,7 +229,7 @@ def _kind(batch: Batch, catalog: Catalog) -> BatchKind:
     return catalog.batch_kind(batch.config) or PLAIN
 
 
-def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
+def _base_side(name: str, home: Path, catalog: Catalog, warn: Warn) -> _Side:
     """Find what `--against` names: a baseline, the file of one, or a batch."""
     folder = home / BASELINES
     file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
@@ -239,7 +239,7 @@ def _base_side(name: str, home: Path, catalog: Catalog) -> _Side:
     try:
         path = find(name, home / FOLDER)
         batch = manifest(path)
-        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None))
+        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None, warn=warn))
     except EvalloomError as error:
         if error.code != "no_batch":
             raise

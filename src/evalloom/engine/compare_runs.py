@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -43,11 +43,16 @@ class FailureReasons:
         return reason, self._changed_sources.notes(self._kind.expected_documents(run))
 
 
-def runs_of(path: Path, reasons: FailureReasons | None = None, by_number: bool = False) -> Iterator[BaselineRun]:
+def runs_of(
+    path: Path,
+    reasons: FailureReasons | None = None,
+    by_number: bool = False,
+    warn: Callable[[str], None] = lambda message: None,
+) -> Iterator[BaselineRun]:
     """Yield every run of a batch, by profile, case and repeat; `by_number` gives cases their ids of format 1."""
     occurrences: Counter[str] = Counter()
     profile, case = "", (-1, "")
-    for run, scored in stored_runs(path):
+    for run, scored in stored_runs(path, warn):
         if run.profile != profile:
             occurrences.clear()
             profile, case = run.profile, (-1, "")

@@ -11,7 +11,7 @@ from time import perf_counter
 import msgspec
 
 from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Damage, Log
+from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
 from evalloom.core.model import Request, Response, Run
@@ -21,7 +21,7 @@ from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
 from evalloom.engine.results import Results, accepted_by
-from evalloom.engine.resume import PreviousRuns, Resume, case_of, open_log, warn_of_damage
+from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
 from evalloom.llms import LlmOptions, Llms
@@ -199,8 +199,14 @@ async def _recount(
     """Count the runs that are there already, and score those without up-to-date verdicts."""
     damage: list[Damage] = []
     for run, scored in previous.pairs(damage):
+        try:
+            case = case_of(run, plan.catalog.formats, plan.check_lists)
+        except DamagedRun as error:
+            damage.append(damage_of(log.path, run, error))
+            previous.done.discard(run.key)
+            continue
         queue.expect(run)
-        await scorer.recount(plan.with_checks(case_of(run, plan.catalog.formats, plan.check_lists)), run, scored)
+        await scorer.recount(plan.with_checks(case), run, scored)
     warn_of_damage(damage, log.path, warn)
 
 

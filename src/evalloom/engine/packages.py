@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 GROUP = "evalloom.systems"
 """The group of entry points under which other packages register a `System`."""
 VALIDATE_FLAGS = frozenset(
-    f"--{name}" for name in ("dialect", "map", "encoding", "root", "strict", "deep", "format", "json", "output", "help")
+    f"--{name}"
+    for name in ("dialect", "map", "encoding", "root", "strict", "deep", "format", "json", "output", "force", "help")
 )
 _NAME, _FLAG, _SUFFIX = (
     lazy_pattern(r"[a-z][a-z0-9-]*"),

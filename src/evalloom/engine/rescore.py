@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs
+from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs, warn_of_damage
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, LlmUnavailable, usage_error
 from evalloom.core.model import Case, Check
@@ -21,7 +21,7 @@ from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results, accepted_by
-from evalloom.engine.resume import case_of, warn_of_damage
+from evalloom.engine.resume import DamagedRun, case_of, damage_of
 from evalloom.engine.scoring import Scorer, services
 from evalloom.engine.system import Catalog
 from evalloom.files.read import RowReader
@@ -99,7 +99,11 @@ async def _rescore(
                     if number % _PAUSE_EVERY == 0:
                         # Without it, checks that call no llm would keep Ctrl-C from getting through.
                         await asyncio.sleep(0)
-                    case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
+                    try:
+                        case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
+                    except DamagedRun as error:
+                        damage.append(damage_of(path.absolute(), run, error))
+                        continue
                     named.update(name for check in case.checks for name in (check.name, check.kind))
                     await scorer.add(with_thresholds(case, request.thresholds), run)
                 await scorer.finish()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
-from evalloom.batchlog import in_order, manifest
+from evalloom.batchlog import Damage, in_order, manifest, warn_of_damage
 from evalloom.core.model import Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
@@ -158,12 +158,17 @@ OWN_OUTCOME = "has_own_outcome"
 """The option of a batch whose target gives a result without expectations."""
 
 
-def stored_runs(path: Path) -> Iterator[tuple[Run, Scored]]:
-    """Yield the runs of a batch by profile, case and repeat. A run without verdicts has no output, or is unscored."""
+def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:
+    """Yield the runs of a batch by profile, case and repeat, and warn about lines that cannot be read.
+
+    A run without verdicts has no output, or is unscored.
+    """
     # Deferred: it imports all matchers, which listing batches does not need.
     from evalloom.engine.score import without_output
 
     profiles = [profile.name for profile in manifest(path).profiles]
-    for run, scored in in_order(path, profiles):
+    damage: list[Damage] = []
+    for run, scored in in_order(path, profiles, damage):
         has_no_output = run.error or run.skipped or run.blocked
         yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+    warn_of_damage(damage, path, warn)

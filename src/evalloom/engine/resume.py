@@ -9,7 +9,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom.batchlog import FOLDER, Damage, Log, RunIndex, batches, find, finished, manifest, pairs
+from evalloom.batchlog import (
+    FOLDER,
+    Damage,
+    Log,
+    RunIndex,
+    batches,
+    find,
+    finished,
+    line_number,
+    manifest,
+    pairs,
+    warn_of_damage,
+)
+from evalloom.batchlog.read import RUNS
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Run, Scored
 from evalloom.core.text import pluralize
@@ -36,7 +49,7 @@ class PreviousRuns(Struct, frozen=True):
     """The runs that need not run again: those of this batch, and reusable ones of another."""
 
     path: Path
-    done: Collection[str] = ()
+    done: set[str] = set()
     reusable: RunIndex | None = None
     has_runs: bool = False
     scoring: str = ""
@@ -85,9 +98,17 @@ class PreviousRuns(Struct, frozen=True):
         return reuse_or_run
 
 
+def resumed_batch(plan: Plan, resume: Resume) -> Batch | None:
+    """Return the batch that a run continues; None if it makes a new one."""
+    batch = plan.batch()
+    path = _find_batch(batch, resume, plan.home / FOLDER, lambda message: None)
+    stored = manifest(path) if path is not None else None
+    return stored if stored is not None and stored.identity == batch.identity else None
+
+
 def batch_to_resume(plan: Plan, resume: Resume) -> tuple[Path | None, Collection[str]]:
     """Return the batch to resume, and the keys of the runs that are done."""
-    path = _find_batch(plan.batch(), resume, plan.home / FOLDER)
+    path = _find_batch(plan.batch(), resume, plan.home / FOLDER, lambda message: None)
     return path, finished(path, not resume.retry_errors, _retried_errors(plan, path)) if path is not None else ()
 
 
@@ -97,7 +118,7 @@ def open_log(
 ) -> Iterator[tuple[Log, PreviousRuns]]:
     """Open the log of a new or resumed batch, with the runs that are there already."""
     batch = plan.batch()
-    path = _find_batch(batch, resume, plan.home / FOLDER)
+    path = _find_batch(batch, resume, plan.home / FOLDER, warn)
     if path is not None and (stored := manifest(path)).identity == batch.identity:
         # Runs beyond the repeats of now stay in the batch, and its figures count them, by its pass rule.
         kept = {
@@ -150,19 +171,13 @@ def _retried_errors(plan: Plan, path: Path) -> set[str]:
     return codes | outage.CODES if manifest(path).outages else codes
 
 
-def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
-    """Warn about each line of a log that cannot be read."""
-    for line in damage:
-        warn(f"{path.as_posix()}/{line} [log_mended]")
-
-
-def _find_batch(batch: Batch, resume: Resume, folder: Path) -> Path | None:
+def _find_batch(batch: Batch, resume: Resume, folder: Path, warn: Callable[[str], None]) -> Path | None:
     if resume.source:
         return find(resume.source, folder)
     if not resume.newest:
         return None
     newest: tuple[Path, Batch] | None = None
-    for path, candidate in batches(folder):
+    for path, candidate in batches(folder, warn):
         if candidate.identity == batch.identity:
             return path
         newest = newest or (path, candidate)
@@ -187,10 +202,22 @@ def _why_no_batch(batch: Batch, newest: tuple[Path, Batch] | None) -> str:
     )
 
 
+class DamagedRun(Exception):
+    """A stored run whose record gives no case."""
+
+
 def case_of(run: Run, formats: Formats, lists: CheckLists = "plain") -> Case:
     """Rebuild the case of a run from the record that the run carries; `lists` is an option of its batch."""
-    if run.dialect:
-        case = formats.case(formats.by_name(run.dialect), run.raw, run.origin, lists)
-    else:
-        case = msgspec.convert(run.raw, Case)
+    try:
+        if run.dialect:
+            case = formats.case(formats.by_name(run.dialect), run.raw, run.origin, lists)
+        else:
+            case = msgspec.convert(run.raw, Case)
+    except Exception as error:  # a dialect reads checked records only, and this one may have any damage
+        raise DamagedRun(f"the run has no readable case: {error}") from error
     return msgspec.structs.replace(case, id=run.case_id)
+
+
+def damage_of(path: Path, run: Run, error: DamagedRun) -> Damage:
+    """Return where a damaged run is in its log."""
+    return Damage(RUNS, line_number(path / RUNS, run.key), str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,8 +25,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         # A link stays a link: replace the file that it points to.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Not `tempfile`, which takes longer to import than most files take to write.
-        temporary = target.parent / f".evalloom.{os.urandom(6).hex()}.tmp"
+        temporary = _temporary(target)
         handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0), 0o600)
         with os.fdopen(handle, "wb") as stream:
             yield stream
@@ -35,11 +35,38 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         os.replace(temporary, target)
         temporary = None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise EvalloomError("cannot_write", f"{path.as_posix()}: cannot be written: {reason}") from None
+        raise _unwritable(path, error) from None
     finally:
         if temporary is not None:
             temporary.unlink(missing_ok=True)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Raise if a file cannot be written. Its folder is created; the file itself is not touched."""
+    try:
+        if path.exists() and not path.is_file():
+            if path.is_dir() or not os.access(path, os.W_OK):
+                code = errno.EISDIR if path.is_dir() else errno.EACCES
+                raise OSError(code, os.strerror(code))
+            return
+        target = Path(os.path.realpath(path))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = _temporary(target)
+        os.close(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.unlink(temporary)
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _temporary(target: Path) -> Path:
+    # Not `tempfile`, which takes longer to import than most files take to write.
+    return target.parent / f".evalloom.{os.urandom(6).hex()}.tmp"
+
+
+def _unwritable(path: Path, error: OSError) -> EvalloomError:
+    # Creating the folder of a file that is there as a file.
+    reason = "not a directory" if isinstance(error, FileExistsError) else (error.strerror or str(error)).lower()
+    return EvalloomError("cannot_write", f"{path.as_posix()}: cannot be written: {reason}")
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
-from evalloom.core.model import Record, Run
-from evalloom.hop.dialect import RESULT_FIELDS, normalize_input
+import msgspec
+
+from evalloom.core.model import Batch, Record, Run
+from evalloom.hop.dialect import RESULT_FIELDS, is_meta, normalize_input
 from evalloom.reports.run_report import RunReport, encode
 
 name = "hop"
 suffix = ".hop.jsonl"
+_LONGEST_META = 64 * 1024
 
 
 def render(report: RunReport, stream: IO[bytes]) -> None:
     for row in rows(report):
         stream.write(encode(row) + b"\n")
+
+
+def why_not_replace(path: Path, batch: Batch | None) -> str:
+    """Return why the file must not be replaced by the results of `batch`, or nothing if it has its earlier ones."""
+    try:
+        with path.open("rb") as stream:
+            first = stream.readline(_LONGEST_META)
+        meta = msgspec.json.decode(first, type=dict) if first else None
+    except (OSError, msgspec.DecodeError):
+        meta = {}
+    if meta is None:
+        return ""
+    if not is_meta(meta):
+        return "exists, and has no HOP results of evalloom"
+    time = meta.get("timestamp")
+    return "" if batch is not None and time == batch.created_at else f"has the HOP results of another batch, of {time}"
 
 
 def rows(report: RunReport) -> Iterator[Record]:

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from evalloom.batchlog import FOLDER
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
-from evalloom.console.options import existing_folder, refuse_overwriting
+from evalloom.console.options import FORCE, existing_folder, refuse_overwriting
 from evalloom.console.outcome import print_problem, printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
@@ -26,12 +27,21 @@ from evalloom.core.text import printable
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.dry_run import dry_run
 from evalloom.engine.evaluate import Live, evaluate
-from evalloom.engine.outputs import Outputs, reporters_for, write_outputs
+from evalloom.engine.outputs import (
+    Outputs,
+    claim,
+    refuse_claimed,
+    refuse_replacing,
+    refuse_replacing_results,
+    reporters_for,
+    write_outputs,
+)
 from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest
 from evalloom.engine.results import accepted_by
-from evalloom.engine.resume import Resume
+from evalloom.engine.resume import Resume, resumed_batch
 from evalloom.engine.watch import watched_files
+from evalloom.files.write import refuse_unwritable
 from evalloom.rag import cli_text as text
 from evalloom.rag.batches import REQUIRABLE
 from evalloom.rag.dialect import BUCKETS
@@ -205,7 +215,7 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
         else:
             print_lines(dry_run_lines(preview))
         return 0
-    return _evaluate(job, resume, flags["as_json"])
+    return _evaluate(job, resume, flags["as_json"], flags["force"])
 
 
 def _load_settings(config: str = "") -> Settings:
@@ -222,13 +232,21 @@ def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     return search
 
 
-def _evaluate(job: RagRun, resume: Resume, as_json: bool) -> int:
+def _evaluate(job: RagRun, resume: Resume, as_json: bool, force: bool) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
     refuse_overwriting(files, [*watched_files(plan), *(Path(name) for name in [plan.replay] if name)])
     _refuse_documents(files, Path(plan.metadata.options["searching"]["root"]))
+    refuse_replacing(reports, force)
+    for path in reports:
+        refuse_unwritable(path)
+    has_results = any(os.path.isfile(path) for path, _ in outputs)
+    refuse_replacing_results(outputs, force, resumed_batch(plan, resume) if has_results else None)
+    if not force:
+        refuse_claimed(files, plan.home / FOLDER)
     vectors, plan = job.fill()
+    plan = claim(plan, files)
     if not as_json and (line := text.index_line(job.retriever, vectors)):
         click.echo(line, err=True)
     live = Live()
@@ -275,9 +293,10 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 @command.command("report")
 @click.argument("batch", default="latest", metavar="[BATCH]")
 @click.option("-o", "--output", multiple=True, metavar="FILE", help="Write the report: .html, .md or .json.")
+@FORCE
 @click.option("--config", default="", metavar="FILE", help="Settings file with gates. Default: ./evalloom.yaml.")
 @_JSON
-def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bool) -> int:
+def report_command(batch: str, output: tuple[str, ...], force: bool, config: str, as_json: bool) -> int:
     """Summarize a stored RAG batch and write its report.
 
     BATCH defaults to the newest batch. Nothing is run.
@@ -291,6 +310,7 @@ def report_command(batch: str, output: tuple[str, ...], config: str, as_json: bo
         profiles, check_gates(path, settings), options.get("fail_under"), stopped, accepted_by(run, options)
     )
     _refuse_documents([Path(name) for name in output], Path(batch_manifest.options["searching"]["root"]))
+    refuse_replacing([Path(name) for name in output], force)
     write_reports([Path(name) for name in output], batch_manifest, profiles, status.code)
     if as_json:
         click.echo(text.as_json(batch_manifest, profiles))

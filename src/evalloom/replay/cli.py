@@ -16,10 +16,11 @@ from click.core import ParameterSource
 
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
-from evalloom.console.options import refuse_overwriting
+from evalloom.console.options import FORCE, refuse_overwriting
 from evalloom.core.errors import usage_error
 from evalloom.core.text import printable
-from evalloom.files.write import atomic_writer
+from evalloom.engine.outputs import refuse_replacing
+from evalloom.files.write import atomic_writer, refuse_unwritable
 from evalloom.replay.cli_text import (
     ROWS_SHOWN,
     ComparisonView,
@@ -70,6 +71,7 @@ def _data_dir_option(command: Command) -> Command:
 @click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml.")
 @click.option("--json", "as_json", is_flag=True, help="Print the runs as a JSON array of summaries.")
 @click.option("-o", "--output", default="", metavar="FILE", help="Also write the full records as JSONL.")
+@FORCE
 @click.pass_context
 def command(context: click.Context, /, **flags: Any) -> int:
     """Build the context for each dataset row from a recipe, and store a record of each.
@@ -110,9 +112,10 @@ def _replay(
     config: str,
     as_json: bool,
     output: str,
+    force: bool,
 ) -> int:
     if output:
-        _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER)
+        _check_output(Path(output), [Path(project), Path(dataset)], Path(data_dir) / FOLDER, force)
     # Resolvers read files next to the recipe, not in the working directory.
     settings = load(Path(config) if config else None, current_catalog().sections)
     with _open_service(data_dir, settings, Path(project).parent) as service:
@@ -143,13 +146,15 @@ def _print_result(result: FileReplay, project: str, output: Path | None, as_json
         print_lines(replay_lines(result.replay, collect_stats(result.records()), _data_dir_shown(data_dir)))
 
 
-def _check_output(output: Path, inputs: list[Path], store: Path) -> None:
+def _check_output(output: Path, inputs: list[Path], store: Path, force: bool) -> None:
     """Reject an output file that cannot be written or would overwrite an input or the store."""
     refuse_overwriting([output], inputs)
     if output.is_dir():
         raise usage_error("is_directory", f"-o {output}: expected a file, got a folder")
     if output.resolve().is_relative_to(store.resolve()):
         raise usage_error("would_overwrite", f"-o {output}: that folder is the store of the records. Name another one")
+    refuse_replacing([output], force)
+    refuse_unwritable(output)
 
 
 @contextmanager

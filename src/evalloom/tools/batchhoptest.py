@@ -16,6 +16,7 @@ from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line
 from evalloom.console.process import run_process
 from evalloom.console.run_options import engine_options, parted, refuse_conflicts
+from evalloom.console.streams import open_standard_streams
 from evalloom.core.errors import usage_error
 from evalloom.engine.resume import Resume
 from evalloom.hop import report as hop_results
@@ -29,6 +30,7 @@ class _ResultFile:
     """Writes the result file, and counts what `evalloom stats` counts in it."""
 
     name, suffix = hop_results.name, hop_results.suffix
+    why_not_replace = staticmethod(hop_results.why_not_replace)
 
     def __init__(self) -> None:
         self._rows = self._completed = self._retries = 0
@@ -102,6 +104,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         request_from((str(hop_task.data),), flags),
         current_catalog(),
         flags["as_json"],
+        flags["force"],
         more_outputs=lambda batch: [(hop_task.results(batch), result_file)],
         next_step=lambda batch: f"evalloom stats {shlex.quote(hop_task.results(batch).as_posix())}",
         more_lines=result_file.lines,
@@ -112,6 +115,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
 
 def main() -> None:
     """Run the tool."""
+    open_standard_streams()
     run_process(lambda: app.run(sys.argv[1:], command, TOOL))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from evalloom.cli import app
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import existing_folder, print_findings, refuse_overwriting
+from evalloom.console.streams import open_standard_streams
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Checked, Finding, Origin
@@ -117,6 +118,7 @@ def _skipped(root: Path, cases: str) -> LintReport:
 
 def main() -> None:
     """The entry point."""
+    open_standard_streams()
     sys.exit(app.run(sys.argv[1:], command, TOOL))
 
 

@@ -180,6 +180,18 @@ def test_a_log_without_steps_and_no_log_at_all(tmp_path: Path) -> None:
     assert (found["runs"], found["p95"], found["operators"]) == (1, 2, [])
 
 
+@pytest.mark.req("HOP-18", "WORK-42")
+@pytest.mark.parametrize("long", ["result", "metadata"])
+def test_a_log_with_an_answer_of_20_mb_is_read_as_any_other(tmp_path: Path, long: str) -> None:
+    runs = [{"type": "run_end", "run_id": "r", "duration": n, "metadata": {"profile": "p"}} for n in (1, 3)]
+    answer = "x" * 20_000_000
+    runs[1][long] = answer if long == "result" else {"profile": "p", "answer": answer}
+    write(tmp_path / "observer.jsonl", *runs, '{"type": "' + answer)
+    told: list[str] = []
+    found = DataStore(tmp_path, told.append).get_perf_summary("p")
+    assert (found["runs"], found["mean"], found["unreadable"]) == (2, 2, 1) and "1 line skipped" in told[0]
+
+
 @pytest.mark.req("HOP-20")
 def test_two_profiles_side_by_side(tmp_path: Path) -> None:
     right, wrong = {"ok": True}, {"ok": False}

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from evalloom.core.model import Record
 from evalloom.hop.results.rows import path_pattern, quoted
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
 NO_RUNS: Record = {"runs": 0, "cached": 0, "mean": None, "p50": None, "p95": None, "operators": [], "unreadable": 0}
 _COLUMNS = ("type", "run_id", "op", "status", "duration", "retry_count")
 _METADATA = ("profile", "cached")
+_LONG_LINE = 1024**2
 
 
 def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None = None) -> Record:
@@ -22,11 +26,16 @@ def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None 
     Runs and steps with answers from the cache count, but their durations do not: they say nothing about the next run.
     All columns are declared as JSON: a log without steps has no `op`, and values may be numbers or texts.
     """
-    declared = ", ".join(f"{name}: 'JSON'" for name in (*_COLUMNS, "metadata"))
-    paths = {name: (name, "$") for name in _COLUMNS} | {name: ("metadata", f"$.{name}") for name in _METADATA}
-    texts = ", ".join(f"json_extract_string({column}, '{at}') AS {name}" for name, (column, at) in paths.items())
-    connection.execute(f"""CREATE TEMP TABLE log AS SELECT {texts} FROM read_json({quoted(path_pattern(log))},
-        format = 'newline_delimited', ignore_errors = true, columns = {{{declared}}})""")
+    import duckdb
+
+    try:
+        _load(connection, log)
+    except duckdb.InvalidInputException:
+        # DuckDB reads no line of more than 16 MB, and a log has the whole answer of each run.
+        with TemporaryDirectory() as folder:
+            short = Path(folder) / log.name
+            _write_shortened(log, short)
+            _load(connection, short)
     if profile is not None:
         # Only run_end has the profile; steps are matched by run_id.
         connection.execute(
@@ -64,6 +73,32 @@ def perf_summary(connection: DuckDBPyConnection, log: Path, profile: str | None 
         ],
         "unreadable": unreadable,
     }
+
+
+def _load(connection: DuckDBPyConnection, log: Path) -> None:
+    declared = ", ".join(f"{name}: 'JSON'" for name in (*_COLUMNS, "metadata"))
+    paths = {name: (name, "$") for name in _COLUMNS} | {name: ("metadata", f"$.{name}") for name in _METADATA}
+    texts = ", ".join(f"json_extract_string({column}, '{at}') AS {name}" for name, (column, at) in paths.items())
+    connection.execute(f"""CREATE OR REPLACE TEMP TABLE log AS SELECT {texts} FROM read_json(
+        {quoted(path_pattern(log))}, format = 'newline_delimited', ignore_errors = true, columns = {{{declared}}})""")
+
+
+def _write_shortened(log: Path, short: Path) -> None:
+    """Copy a log; of a long line only the values that are read."""
+    with log.open("rb") as lines, short.open("wb") as copy:
+        copy.writelines(line if len(line) <= _LONG_LINE else _shortened(line) for line in lines)
+
+
+def _shortened(line: bytes) -> bytes:
+    try:
+        record = msgspec.json.decode(line)
+        metadata = record.get("metadata")
+    except (msgspec.DecodeError, AttributeError):
+        return b"null\n"  # counted as unreadable
+    values = {name: record.get(name) for name in _COLUMNS}
+    if isinstance(metadata, dict):
+        values["metadata"] = {name: metadata.get(name) for name in _METADATA}
+    return msgspec.json.encode(values) + b"\n"
 
 
 def _number(column: str) -> str:
