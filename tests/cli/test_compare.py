@@ -84,7 +84,7 @@ def test_cases_that_are_gone_are_told_in_the_verdict(call: Call) -> None:
     assert call("compare", "latest", "--against", "good").code == 0
     done = call("compare", "latest", "--against", "good", "--strict")
     assert done.code == 1 and done.out.startswith("REGRESSION (critical): echo against good: 2 of 6 cases cannot be ")
-    assert "It is a regression because 1 case of critical severity." in done.out
+    assert "It is a regression because 1 case is of critical severity." in done.out
     assert "critical  c5: passed → gone" in done.out
     rows = Path("cases.jsonl").read_text().replace('"critical"', '"calm"').splitlines()
     Path("cases.jsonl").write_text(rows[0], encoding="utf-8")
@@ -110,10 +110,13 @@ def test_a_regression_is_told_with_its_cases_and_what_differs(call: Call) -> Non
         "REGRESSION (critical): echo against good: no difference shown, -12.5"
     )
     assert (
-        "because the allowed drop is 0 points, and 2 tags fell: critical, odd, and 1 case of critical severity."
+        "because the allowed drop is 0 points, and 2 tags fell: critical, odd, and 1 case is of critical severity."
         in done.out
     )
-    assert "Rule: any drop is a regression (--strict). An unchanged system may drop by chance." in done.out
+    assert (
+        "Rule: any drop is a regression, and any case of critical severity (--strict). An unchanged system may drop"
+        in done.out
+    )
     assert (
         "  critical  c1: passed → failed (the case was edited)\n            structural: expected 'y', got 'n'"
         in done.out

@@ -275,7 +275,7 @@ def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> Non
 def test_json_has_the_promised_fields_and_nothing_else_is_printed(run: Call) -> None:
     done = run("--json")
     assert done.out.count("\n") == 1 and done.err == ""
-    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "pass_if", "problem"}
+    assert done.summary.keys() == FIGURES | {"batch", "path", "profiles", "pass_if", "problem", "gates"}
     latencies = {"p50_latency_s", "p95_latency_s", "mean_latency_s"}
     assert done.summary["profiles"]["weak"].keys() == FIGURES | latencies | {"flaky", "pass_at", "pass_hat"}
     assert Path(done.summary["path"]).name == done.summary["batch"] == batches()[0].name

@@ -14,7 +14,7 @@ from evalloom.matchers.where import Missing, find
 
 _VALUES: tuple[Any, ...] = ("a", {"a": "a"}, ["a"], 1)
 _USAGE = Usage(1, 1, 1.0, 1)
-_ALIKE = 0.85
+_ALIKE = 0.75
 """How alike a misspelled kind must be."""
 
 
