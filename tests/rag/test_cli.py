@@ -55,7 +55,8 @@ def call(in_process: Call) -> Call:
 
 
 def retrieve(call: Call, *more: str) -> Any:
-    return call("rag", "retrieve", "cases.jsonl", "--root", "docs", *more)
+    root = () if "--root" in more else ("--root", "docs")
+    return call("rag", "retrieve", "cases.jsonl", *root, *more)
 
 
 def measures(done: Any, group: str = "overall") -> dict[str, float]:
