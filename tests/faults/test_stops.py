@@ -102,4 +102,4 @@ def test_reader_that_goes_away_is_no_fault(suite: Suite, serve: Callable[..., Se
     assert process.stdout and process.stderr
     process.stdout.readline()
     process.stdout.close()
-    assert process.stderr.read() == "" and process.wait(timeout=20) == 3
+    assert process.stderr.read() == "" and process.wait(timeout=20) == 141
