@@ -101,7 +101,8 @@ def _run(arguments: Sequence[str], command: click.Command, name: str) -> int:
 
 def _refuse_repeated(command: click.Command, arguments: list[str]) -> None:
     """Raise where an option of one value is given more than once: click takes the last one and says nothing."""
-    context = click.Context(command)
+    # With its settings: click keeps the help option of the first context that asks for it.
+    context = click.Context(command, **command.context_settings)
     try:
         _, rest, order = command.make_parser(context).parse_args(arguments)
     except click.ClickException:

@@ -16,7 +16,8 @@ _last_s = 3.0
 """How long threads and exit handlers of users' code may take after a command has ended."""
 
 
-_exit = os._exit
+exit_process = os._exit
+"""Ends the process without a word; `os._exit` itself is that of users' code."""
 
 
 def end_at_once() -> None:
@@ -50,10 +51,18 @@ def run_process(command: Callable[[], int]) -> NoReturn:
             code = _flush(ours, code)
             # From here on only exit handlers print, and those are users' code; its descriptor is stderr.
             sys.stdout = stdout
-        # Ctrl-C in this time ends the process without a traceback.
-        signal.signal(signal.SIGINT, lambda number, frame: _exit(code))
-        threading.Thread(target=_end, args=(code,), name="evalloom-exit", daemon=True).start()
+        os._exit = exit_process
+        is_ending = threading.Event()
+        threading.Thread(target=_end, args=(code, is_ending), name="evalloom-exit", daemon=True).start()
+        # Before Python waits for threads. A caller that catches SystemExit goes on instead, and nothing must end it.
+        threading._register_atexit(_begin_to_end, code, is_ending)  # type: ignore[attr-defined]
     sys.exit(code)
+
+
+def _begin_to_end(code: int, is_ending: threading.Event) -> None:
+    # Ctrl-C in this time ends the process without a traceback.
+    signal.signal(signal.SIGINT, lambda number, frame: exit_process(code))
+    is_ending.set()
 
 
 def _take_stdout() -> TextIO | None:
@@ -94,15 +103,16 @@ def _reported_exit(process: int) -> Callable[[int], NoReturn]:
                 sys.stderr.write(f"evalloom: {message}. Finished runs are stored: --resume [process_ended]\n")
                 sys.stderr.flush()
             status = status or 3
-        _exit(status)
+        exit_process(status)
 
     return exit_now
 
 
-def _end(code: int) -> None:
+def _end(code: int, is_ending: threading.Event) -> None:
     """End the process if it does not end by itself: Python waits for threads of a pool, which may hang."""
+    is_ending.wait()
     threading.Event().wait(_last_s)
     with suppress(Exception):
         sys.stderr.write("evalloom: ended, although threads of the code under test still run [threads_left]\n")
         sys.stderr.flush()
-    _exit(code)
+    exit_process(code)

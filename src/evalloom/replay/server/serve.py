@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import socket
 import sys
@@ -14,6 +13,7 @@ from types import FrameType
 import uvicorn
 from msgspec import Struct
 
+from evalloom.console.process import exit_process
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.replay.server.app import App, create_app
 from evalloom.replay.server.guard import LOOPBACK, host_name, is_loopback
@@ -129,7 +129,7 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if not self.should_exit:
             # A thread may be in a long query, which nothing can interrupt.
-            deadline = threading.Timer(_STOP_S, os._exit, [0])
+            deadline = threading.Timer(_STOP_S, exit_process, [0])
             deadline.daemon = True
             deadline.start()
         # By default uvicorn raises the signal again after the shutdown, which changes the exit code.
