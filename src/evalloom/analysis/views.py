@@ -1,0 +1,149 @@
+"""Batches as DuckDB views: `batches`, `cases`, `runs`, `verdicts`, `steps`, `llm_calls` and `observer`.
+
+Every view has all its columns, in the same order, whatever its batches have. The rows come from the Parquet copies of
+the logs (`batchlog/copy.py`), and the figures agree with summaries (WORK-5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from msgspec import Raw, structs
+
+from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
+from evalloom.batchlog.folders import FOLDER, is_batch
+from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
+from evalloom.batchlog.read import warn_of_damage
+from evalloom.batchlog.rows import TABLES, BatchRow, columns_of
+from evalloom.core.errors import EvalloomError, usage_error
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+    from evalloom.engine.system import Catalog
+
+VIEWS: dict[str, dict[str, str]] = {"batches": columns_of(BatchRow)} | {
+    name: columns_of(row) for name, row in TABLES.items()
+}
+"""The columns of each view with their SQL types."""
+
+
+class Views:
+    """A DuckDB connection with the views over some batches. Close it, or use it in a `with` block."""
+
+    def __init__(self, copies: list[tuple[Copy, CopyIndex]]) -> None:
+        self.sources = [copy.source for copy, _ in copies]
+        self.files: list[Path] = []
+        """The Parquet files behind the views."""
+        self._copies = [copy for copy, _ in copies]
+        self._place = Place(None, "evalloom-views-")
+        self.connection: DuckDBPyConnection = connect(self._place.path)
+        self._create_batches()
+        for name, columns in VIEWS.items():
+            if name != "batches":
+                files = [copy.place / index.tables[name].file for copy, index in copies if name in index.tables]
+                self.files += files
+                self.connection.execute(f"CREATE VIEW {name} AS {_select(columns, files)}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection, and remove temporary copies."""
+        self.connection.close()
+        for copy in self._copies:
+            copy.close()
+        self._place.close()
+
+    def __getitem__(self, view: str) -> DuckDBPyRelation:
+        """Return a view as a DuckDB relation."""
+        return self.connection.table(view) if view == "batches" else self.connection.view(view)
+
+    def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query of our own."""
+        return self.connection.execute(query, list(parameters)).fetchall()
+
+    def _create_batches(self) -> None:
+        columns = VIEWS["batches"]
+        declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
+        self.connection.execute(f"CREATE TABLE batches ({declared})")
+        if self.sources:
+            values = [
+                [bytes(value).decode() if isinstance(value, Raw) else value for value in structs.astuple(source.batch)]
+                for source in self.sources
+            ]
+            places = ", ".join("?" for _ in columns)
+            self.connection.executemany(f"INSERT INTO batches VALUES ({places})", values)
+
+
+def _select(columns: dict[str, str], files: list[Path]) -> str:
+    """Return the query for the rows of a view."""
+    if not files:
+        nulls = ", ".join(f'NULL::{kind} AS "{name}"' for name, kind in columns.items())
+        return f"SELECT {nulls} WHERE false"
+    names = ", ".join(f'"{name}"' for name in columns)
+    return f"SELECT {names} FROM read_parquet([{quoted_list(map(path_pattern, files))}])"
+
+
+def open_views(
+    paths: str | Path | Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None] = lambda message: None
+) -> Views:
+    """Open the views over batches, folders of batches, and files of results that a system reads.
+
+    A missing or stale copy is built first. `warn` gets a message for each line of a log that cannot be read, and for
+    each batch of a folder that cannot.
+    """
+    copies: dict[str, tuple[Copy, CopyIndex]] = {}
+    try:
+        for source in _sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn):
+            id = source.batch.batch
+            if id in copies:
+                if copies[id][0].source.path.resolve() == source.path.resolve():
+                    continue
+                one, other = copies[id][0].source.path.as_posix(), source.path.as_posix()
+                message = f"{other}: has the id {id!r} of {one}, so that their rows could not be told apart. Name one"
+                raise usage_error("same_batch_id", message)
+            copy = Copy(source)
+            index = copy.refresh()
+            copies[id] = (copy, index)
+            warn_of_damage(index.damage, source.path, warn)
+        return Views(list(copies.values()))
+    except BaseException:
+        for copy, _ in copies.values():
+            copy.close()
+        raise
+
+
+def _sources(paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None]) -> Iterator[Source]:
+    """Yield the sources of all paths, those of a folder from the oldest to the newest."""
+    for path in map(Path, paths):
+        if is_batch(path):
+            yield _batch(path, catalog)
+            continue
+        folder = path / FOLDER if (path / FOLDER).is_dir() else path
+        batches = sorted(filter(is_batch, folder.iterdir())) if folder.is_dir() else []
+        for batch in batches:
+            try:
+                yield _batch(batch, catalog)
+            except EvalloomError as error:
+                # It is damaged, or somebody has just removed it; the others can be read.
+                warn(str(error))
+        if batches:
+            continue
+        if folder.is_dir() and folder.parts[-2:] == FOLDER.parts:
+            raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
+        results = catalog.result_sources(path)
+        if results is None:
+            found = "a file" if path.is_file() else "a folder without batches" if path.exists() else "nothing there"
+            expected = "expected a batch, a folder of batches, or HOP result files"
+            raise usage_error("no_batch", f"{path.as_posix()}: {expected}, got {found}")
+        yield from results
+
+
+def _batch(path: Path, catalog: Catalog) -> Source:
+    return batch_source(path, catalog.formats, catalog.buckets, catalog.system_of)
