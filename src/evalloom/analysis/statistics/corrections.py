@@ -8,7 +8,7 @@ from evalloom.analysis.statistics.arguments import check_share
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values: those of at most α reject no true hypothesis, except with a chance of α.
+    """Holm's adjusted p-values: if those of at most α count as findings, any false one has a chance of at most α.
 
     The more tests there are, the likelier one of them is significant by chance.
     """
@@ -21,7 +21,7 @@ def holm(pvalues: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(pvalues: Sequence[float]) -> list[float]:
-    """Benjamini and Hochberg's adjusted p-values: of the tests with at most α, a share of α is false on average.
+    """Benjamini and Hochberg's adjusted p-values: of the findings at α, a share of at most α is false on average.
 
     That holds for tests that are independent or positively dependent. It is never more than Holm's.
     """

@@ -10,14 +10,15 @@ from evalloom.analysis.statistics.paired import paired_moments
 
 
 def required_cases(p: float, effect: float, power: float = 0.8, discordant: float | None = None) -> int:
-    """How many cases a paired comparison needs to show that a pass rate `p` changes by `effect`, a drop being negative.
+    """How many cases a paired comparison needs to show that a pass rate `p` changes by `effect`; a drop is negative.
 
     `power` is the share of comparisons that show it, by a two-sided test at 5 %. `discordant` is the share of cases
     that pass on one side only, for example in a pilot run. Without it the two results of a case count as independent,
     which needs the most cases; then the number is also that of each group in a comparison of two groups of different
     cases. Below about 30 the exact test needs a few more: at least six cases must turn.
     """
-    after = check_share("p", p) + effect
+    # Rounded, so that the digits which 0.7 and 0.3 lack do not carry their sum past 1.
+    after = round(check_share("p", p) + effect, 12)
     if not effect or not 0 <= after <= 1:
         raise ValueError(
             f"effect: expected a change, not 0, that keeps the rate from 0 to 1, got {effect!r} from {p!r}"
