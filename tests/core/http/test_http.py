@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from evalloom.core.errors import CallError
 from evalloom.core.http import Client, Reply, find_proxy, is_loopback, join_path, retry, sleeping, status_error
+from evalloom.core.http.connection import Connection
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
@@ -195,13 +196,30 @@ def test_a_refusal_keeps_its_status_when_its_body_cannot_be_read() -> None:
     assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "3", b"")
 
 
-def test_a_large_answer_leaves_the_limit_of_the_next_head_alone() -> None:
-    async def use(client: Client, url: str) -> list[int]:
-        return [len((await client.send("GET", url)).body) for _ in range(3)]
+class Nowhere(asyncio.Transport):
+    """Takes what is sent; the test decides in which pieces the answer comes."""
 
-    head = b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000
-    rest = b"\r\nContent-Length: 200000\r\n\r\n" + b"z" * 200_000
-    assert served([ok(b"x" * 1_000_000), head + rest, head + rest], use)[0] == [1_000_000, 200_000, 200_000]
+    def write(self, data: object) -> None:
+        pass
+
+
+def test_a_large_answer_leaves_the_limit_of_the_next_head_alone() -> None:
+    async def run() -> list[int]:
+        connection = Connection(asyncio.get_running_loop(), 10**6)
+        connection.connection_made(Nowhere())
+        sizes = []
+        for pieces in (
+            [ok(b"x" * 260_000)],
+            [b"HTTP/1.1 200 OK\r\nX: " + b"y" * 4000, b"\r\nContent-Length: 0\r\n\r\n"],
+        ):
+            asking = asyncio.create_task(connection.ask(b"", 60))
+            await asyncio.sleep(0)
+            for piece in pieces:
+                connection.data_received(piece)
+            sizes.append(len((await asking).body))
+        return sizes
+
+    assert asyncio.run(run()) == [260_000, 0]
 
 
 def test_no_answer_in_time() -> None:
