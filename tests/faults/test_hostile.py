@@ -171,6 +171,15 @@ def test_batch_that_another_program_takes_away_is_no_success(suite: Suite, lose:
     assert "so runs are lost [batch_lost]" in err and "Traceback" not in err
 
 
+def test_dataset_that_shrinks_while_it_runs_is_no_success(suite: Suite) -> None:
+    suite.cases("x" * 2_000 for _ in range(2_000))  # more than is read ahead
+    suite.write("cut.py", "import os\ndef answers(q):\n    os.truncate('cases.jsonl', 50_000)\n    return q\n")
+    done = suite.run("run", "cases.jsonl", "--target", "python:cut:answers", "-j", "1", "--no-checks")
+
+    assert done.returncode == 3
+    assert "of 2,000 runs are missing: the dataset changed while the batch ran" in done.stderr
+
+
 def test_dataset_from_a_pipe_is_read_once(suite: Suite) -> None:
     # As `evalloom run <(…)` gives it: the linter must not leave an empty dataset for the run.
     pipe = suite.folder / "pipe.jsonl"

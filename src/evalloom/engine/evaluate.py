@@ -166,7 +166,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
             live.tally.pass_if = log.batch.options.get("pass_if")
-            queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
+            jobs = plan.jobs(previous.done, previous.by_number)
+            queue = DependencyQueue(jobs, needs, live.slots.wake.set)
             scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
             code = ""
             with running_users_code():
@@ -177,13 +178,18 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                     with suppress(BatchStop):
                         await scorer.finish()
                     stopped, code = str(error), error.code
+            lost = 0 if stopped or jobs.dropped or plan.only is not None else (live.total or 0) - jobs.total
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             facts = {
-                "finished_at": "" if stopped else utc_now(),
+                "finished_at": "" if stopped or lost > 0 else utc_now(),
                 "summary": msgspec.to_builtins(summary),
                 "outages": llms.in_outage() if stopped else [],
             }
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
+            if lost > 0:
+                gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
+                hint = f"Run it again; --resume-from {log.batch.id} reuses the finished runs"
+                raise EvalloomError("dataset_changed", f"{gone}: the dataset changed while the batch ran. {hint}")
     finally:
         await llms.close()
         await plan.target.close()
