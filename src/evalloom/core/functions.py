@@ -45,7 +45,12 @@ def find_function(
     if not place or not name:
         raise NoFunction("expected module:function or path/file.py:function")
     module = _import(place, folder)
-    target = _attribute(module, name)
+    try:
+        target = _attribute(module, name)
+    except (Exception, SystemExit) as error:  # a module of users may compute its attributes
+        if isinstance(error, NoFunction):
+            raise
+        raise NoFunction(f"looking up {name!r} in it raised {type(error).__name__}: {error}") from None
     function = adapted(target) if adapted else target
     if not callable(function):
         raise NoFunction(f"expected a function, got {quote(function)}")
