@@ -264,3 +264,9 @@ def test_an_agent_is_no_path(agent: str, tmp_path: Path) -> None:
     path = promptlab(tmp_path)
     path.write_text(path.read_text().replace("agent: summarizer", f"agent: '{agent}'"))
     assert "agent_missing" in {one.code for one in check_pipeline(path).findings}
+
+
+@pytest.mark.parametrize("id", ["{a: b}", "[x]", "null", "3"])
+def test_a_step_whose_id_is_not_a_text_is_told_beside_variants(tmp_path: Path, id: str) -> None:
+    text = GOOD.replace("id: judge", f"id: {id}") + "variants: {v: {overrides: {clean: {timeout: 5}}}}\n"
+    assert "bad_pipeline" in {finding.code for finding in examined(tmp_path, text).findings}

@@ -203,7 +203,8 @@ class _PipelineParser:
 
     def _changes(self, variant: Variant) -> bool:
         """Return whether a variant differs from the steps."""
-        steps = {step.get("id"): step for step in self._document["steps"] if isinstance(step, dict)}
+        written = [step for step in self._document["steps"] if isinstance(step, dict)]
+        steps = {id: step for step in written if isinstance(id := step.get("id"), str)}
         return any(
             steps.get(step_id, {}).get(key) != value
             for step_id, changed in variant.overrides.items()
