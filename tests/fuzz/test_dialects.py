@@ -87,12 +87,13 @@ def test_every_record_is_a_case_or_is_named(folder: Path, records: Any, suffix: 
     own = [row for row in rows if dataset.dialect.is_case(row.value)]
     checked = validate(dataset_of(path), Rules())
     errors = [item for item in items if isinstance(item, Problem) and item.severity == "error"]
-    assert checked.cases == len(own)
     assert checked.count("error") >= len(errors)
-    if suffix == ".jsonl" and isinstance(records, list):
+    # A list in the first line is the file's array, not a record.
+    if suffix == ".jsonl" and isinstance(records, list) and not (records and isinstance(records[0], list)):
         infos = [item for item in items if isinstance(item, Problem) and item.severity == "info"]
         assert len(rows) + len(errors) + len(infos) >= len(records)
     cases = [case for case in dataset_of(path).cases() if isinstance(case, Case)]
+    assert checked.cases == len(cases)
     # A record may stand for several cases, or for none if a list in it is empty.
     assert dataset.dialect.multiply is not None or len(cases) == len(own)
     assert all(case.id and isinstance(case.raw, dict) for case in cases)
