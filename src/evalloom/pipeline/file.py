@@ -360,7 +360,7 @@ class _PipelineParser:
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise OSError("it is outside the folder of the pipeline")
             valid["code"] = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
             reason = (getattr(error, "strerror", "") or str(error)).lower()
             message = f"step {step_id!r}: code_file: {quote(valid['code_file'])} cannot be read: {reason}"
             self._collector.report_finding("bad_step", place_of("code_file"), message)
