@@ -82,6 +82,7 @@ ODD_TEXTS = [
     *("", " ", "\x00", "\ufeff", "\r\n", "\u2028", "\x1b[31m", "'", '"', "\\", "\U0001f600", "é", "e\u0301", "一"),
     *("null", "true", "NaN", "-0", "1e999", "0x10", "9" * 30, "[", "{", "{{x}}", "{% if x %}", "${HOME}", "$.a[*]"),
     *("=1+1", "regex:(", "contains:", "semantic:", "file://x.yaml", "../../etc/passwd", "a.b[0]", "a,b;c|d", "<<"),
+    *("a\0b.yaml", "file://a\0b.yaml", "x" * 300 + ".md", "file://" + "x/" * 3000, "steps\0:f", "/dev/null", "..", "~"),
     *("2026-01-01", "latest", "a" * 300, "[1, 2", "['a' 'b']", '{"a": 1}', "- x", "#", "*a", "&a", "!!python/name:os"),
 ]
 TEXTS = st.sampled_from(ODD_TEXTS) | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -243,6 +244,7 @@ KEYS = sorted(
         for step in path
         if isinstance(step, str)
     }
+    | {"prompt_file", "code_file", "code_ref", "file", "checks"}
 )
 
 
