@@ -267,3 +267,28 @@ def test_the_copy_for_queries_stays_beside_the_results(tmp_path: Path) -> None:
     open_views(path, catalog.load()).close()
     names = sorted(file.name.partition("-")[0] for file in (path / "copy").iterdir())
     assert names == ["cases", "index.json", "results", "results.json", "runs"]
+
+
+def test_a_log_that_cannot_be_copied_is_read_run_by_run(tmp_path: Path) -> None:
+    write(tmp_path, "before", simple("pp"))
+    path = write(tmp_path, "now", simple("pf", position=2**70))
+    by_run, first, again = both_ways(ComparisonRequest("now", "before", home=tmp_path))
+    assert isinstance(again, ComparisonResult) and by_run == first == again
+    assert again.comparisons[0].changes[0].position == 2**70
+    assert not list((path / "copy").iterdir())
+
+
+def test_any_text_is_copied_as_it_is(tmp_path: Path) -> None:
+    names = ["", "\0", "a\0b", "'\"\\", "\u2028 \U0001f600", "null", "[]", "2026-01-05"]
+    for id, status in (("before", "passed"), ("now", "failed")):
+        items: list[Item] = [
+            (
+                Run(str(number), name, "a", number=number, tags=(name, "t")),
+                Scored(str(number), status, None, [Verdict(name, "exact", "", status, reason=name)]),  # type: ignore[arg-type]
+            )
+            for number, name in enumerate(names)
+        ]
+        write(tmp_path, id, items)
+    by_run, first, again = both_ways(ComparisonRequest("now", "before", home=tmp_path, by=("tag",)))
+    assert isinstance(again, ComparisonResult) and by_run == first == again
+    assert [change.case_id for change in again.comparisons[0].changes] == names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -15,6 +15,7 @@ from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted
 from evalloom.batchlog.read import warn_of_damage
 from evalloom.batchlog.results import RESULT_COLUMNS, CaseResult, ResultRow, result_of
 from evalloom.batchlog.rows import RESULTS, columns_of
+from evalloom.core.errors import EvalloomError
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,6 +39,10 @@ class _Columns(NamedTuple):
     cost: _Amounts
 
 
+class CannotCopy(Exception):
+    """The disk is full, or a damaged log has numbers that Parquet has not. The log itself can still be read."""
+
+
 class CopiedResults:
     """The Parquet copies of the results of batches. Close it, or use it in a `with` block."""
 
@@ -59,13 +64,23 @@ class CopiedResults:
             copy.close()
         self._place.close()
 
-    def open(self, path: Path, warn: Callable[[str], None]) -> ResultFile:
-        """Open the copy of a batch, and build it if it is missing or stale."""
-        copy = Copy(result_source(path), self._connection)
-        self._copies.append(copy)
-        index = copy.refresh()
-        warn_of_damage(index.damage, path, warn)
-        return ResultFile(self._connection, copy.place / index.tables[RESULTS].file if index.tables else None)
+    def open(self, paths: Iterable[Path], warn: Callable[[str], None]) -> list[ResultFile]:
+        """Open the copies of batches, and build those that are missing or stale; raise CannotCopy if one cannot be."""
+        import duckdb
+
+        indexes = []
+        for path in paths:
+            self._copies.append(Copy(result_source(path), self._connection))
+            try:
+                indexes.append(self._copies[-1].refresh())
+            except (duckdb.Error, EvalloomError) as error:
+                raise CannotCopy(str(error)) from error
+        for copy, index in zip(self._copies, indexes, strict=True):
+            warn_of_damage(index.damage, copy.source.path, warn)
+        return [
+            ResultFile(self._connection, copy.place / index.tables[RESULTS].file if index.tables else None)
+            for copy, index in zip(self._copies, indexes, strict=True)
+        ]
 
 
 class ResultFile:

@@ -201,14 +201,7 @@ def _comparisons(
     by_number = base.batch.has_numbered_cases or now.batch.has_numbered_cases
     # A system's own reasons, notes and measures need whole runs, and so do the ids of format 1.
     needs_runs = now.kind is not PLAIN or by_number
-    if not needs_runs and base.path is not None and now.path is not None and _are_big(base.path, now.path):
-        from evalloom.analysis.compare_columns import CopiedResults, add_results  # deferred: imports numpy and DuckDB
-
-        with CopiedResults() as copies:
-            files = [copies.open(path, warn) for path in dict.fromkeys((base.path, now.path))]
-            for comparer, pair in zip(comparers, pairs, strict=True):
-                add_results(comparer, files[0], files[-1], pair, pass_if)
-    else:
+    if needs_runs or not _add_copies(comparers, pairs, base.path, now.path, pass_if, warn):
         for profile, result in results_of(base.runs(by_number), has_measures, pass_if):
             for comparer, (_, name) in zip(comparers, pairs, strict=True):
                 if name == profile:
@@ -222,12 +215,32 @@ def _comparisons(
     return conclude([comparer.result() for comparer in comparers], rules)
 
 
-def _are_big(*paths: Path) -> bool:
-    """Whether copies of two batches save more time in the next comparison than DuckDB takes to load."""
-    files = [path / RUNS for path in paths]
+def _add_copies(
+    comparers: list[Comparer],
+    pairs: list[tuple[str, str]],
+    base: Path | None,
+    now: Path | None,
+    pass_if: float | None,
+    warn: Warn,
+) -> bool:
+    """Add the results in the Parquet copies of two batches; return False if their runs are to be read instead."""
+    if base is None or now is None:
+        return False
+    files = [path / RUNS for path in (base, now)]
+    # A small log takes less time to read than DuckDB to load. The copy of a batch that is being written is used once.
     is_big = any(file.is_file() and file.stat().st_size >= BIG_LOG for file in files)
-    # The copy of a batch that is being written would be of no use the next time.
-    return is_big and not any(is_in_use(path) for path in paths)
+    if not is_big or any(is_in_use(path) for path in (base, now)):
+        return False
+    from evalloom.analysis.compare_columns import CannotCopy, CopiedResults, add_results  # deferred: imports numpy
+
+    with CopiedResults() as copies:
+        try:
+            results = copies.open(dict.fromkeys((base, now)), warn)
+        except CannotCopy:
+            return False
+        for comparer, pair in zip(comparers, pairs, strict=True):
+            add_results(comparer, results[0], results[-1], pair, pass_if)
+    return True
 
 
 def _common_pass_rule(now: Batch, base: Batch, warn: Warn) -> float | None:
