@@ -200,6 +200,7 @@ FLAGS = [
     ("convert.md", "evalloom convert"),
     ("convert.md", "evalloom inspect"),
     ("convert.md", "evalloom schema"),
+    ("export.md", "evalloom export"),
     ("hop.md", "batchhoptest"),
     ("hop.md", "evalloom stats"),
     ("compare.md", "evalloom compare"),

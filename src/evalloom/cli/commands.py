@@ -60,6 +60,7 @@ RUNNING = (
     _own("compare", "Compare a batch with a baseline and report regressions."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),
+    _own("export", "Write a batch in the result format of another tool."),
 )
 FILES = (
     _own("validate", "Check test files for errors before a run."),

@@ -9,6 +9,7 @@ from evalloom.engine.system import System
 if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.parts import Parts
+    from evalloom.reports import RunReporter
 
 
 def _example() -> Example:
@@ -17,10 +18,23 @@ def _example() -> Example:
     return EXAMPLE
 
 
+def _promptfoo() -> RunReporter:
+    from evalloom.interop.promptfoo import results
+
+    return results
+
+
+def _openai_evals() -> RunReporter:
+    from evalloom.interop import openai_evals_log
+
+    return openai_evals_log
+
+
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
     from evalloom.interop.promptfoo import dialect as promptfoo
+    from evalloom.reports.exporters import Exporter
 
     return Parts(
         dialects=(
@@ -30,6 +44,10 @@ def _parts() -> Parts:
             deepeval.DIALECT,
             ragas.DIALECT,
             pydantic_evals.DIALECT,
+        ),
+        exporters=(
+            Exporter("promptfoo", ".promptfoo.json", _promptfoo, "results of 'promptfoo eval -o x.json', version 3"),
+            Exporter("openai-evals", ".evals.jsonl", _openai_evals, "log of 'oaieval'"),
         ),
         example=_example,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
-from evalloom.core.model import Record, Run, Scored, Verdict
+from evalloom.core.model import Case, Record, Run, Scored, Verdict
 
 ReportRow = tuple[Run, Scored]
+
+
+def _bare_case(run: Run) -> Case:
+    return Case(run.case_id, {}, tags=run.tags, raw=run.raw, origin=run.origin)
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -22,6 +26,8 @@ class RunReport(msgspec.Struct, frozen=True):
     tool: str = "evalloom run"
     problem: str = "unscored"
     """Which unscored runs are not accepted: unscored, nothing_expected, or none if it is empty."""
+    case_of: Callable[[Run], Case] = _bare_case
+    """Returns the case of a run; without a catalog only its record is known, not its inputs and checks."""
 
     def __post_init__(self) -> None:
         # The second time a generator would give nothing, and a report would lack its runs without a word.
