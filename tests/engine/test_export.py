@@ -100,6 +100,30 @@ def test_spans_have_no_content_unless_it_is_asked_for(evalloom: Callable[..., An
     assert all(int(chat["gen_ai.usage.input_tokens"]) > 0 for chat in chats)
 
 
+def test_spans_nest_calls_in_their_steps_with_parameters_of_the_conventions() -> None:
+    call: Record = {
+        **{"type": "llm", "llm": "m", "duration_s": 0.25, "error": "HTTP 500: 'the words' [http_500]"},
+        "request": {"messages": [{"role": "user", "content": "q"}], "params": {"temperature": 0, "stop": "END"}},
+    }
+    step = {"type": "step", "step": "ask", "kind": "prompt", "status": "error", "duration_s": 0.5, "calls": [call]}
+    run = Run("k", "c", "p", 0, 1, started_at="2026-01-31T09:30:00.250+00:00", duration_s=1.0, trace=[step])
+    (line,) = lines(exported("otel", [(run, Scored("k", "passed", 1.0))]).decode())
+    root, asked, chat = line["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    assert (asked["parentSpanId"], chat["parentSpanId"]) == (root["spanId"], asked["spanId"])
+    assert [span["name"] for span in (root, asked, chat)] == ["invoke_workflow t", "step ask", "chat m"]
+    assert [int(span["endTimeUnixNano"]) - int(span["startTimeUnixNano"]) for span in (root, asked, chat)] == [
+        10**9,
+        5 * 10**8,
+        25 * 10**7,
+    ]
+    assert root["startTimeUnixNano"] == "1769851800250000000"
+    found = attributes(chat)
+    assert found["gen_ai.request.temperature"] == 0.0 and found["gen_ai.request.stop_sequences"] == {
+        "values": [{"stringValue": "END"}]
+    }
+    assert chat["status"] == {"code": 2, "message": "http_500"} and found["error.type"] == "http_500"
+
+
 @pytest.mark.parametrize(
     "format", [exporter.name for exporter in catalog.load().exporters if exporter.name not in ("prompt-eval", "rag")]
 )

@@ -29,7 +29,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     number = 0
     for run, scored in report.rows:
         counts[scored.status] += 1
-        for kind, data in _events(run, scored, report.case_of(run)):
+        for kind, data in _events(run, scored, report.case_of(run), batch["models"]):
             event = {
                 "run_id": batch["id"],
                 "event_id": number,
@@ -82,11 +82,11 @@ class _SampleNames:
         return ".".join([*file, run.case_id, *profile, *([str(run.repeat)] if self._has_repeats else [])])
 
 
-def _events(run: Run, scored: Scored, case: Case) -> Iterator[tuple[str, Record]]:
+def _events(run: Run, scored: Scored, case: Case, models: Record) -> Iterator[tuple[str, Record]]:
     has_output = not (run.error or run.skipped or run.blocked)
     calls = list(_llm_calls(run.trace))
     for call in calls:
-        yield "sampling", _sampling(call)
+        yield "sampling", _sampling(call, models)
     if has_output and not calls:
         # The target answers without an llm of ours: what it got and what it gave is the sample.
         yield "sampling", {"prompt": case.inputs, "sampled": [cell(run.output.value)]}
@@ -103,14 +103,14 @@ def _events(run: Run, scored: Scored, case: Case) -> Iterator[tuple[str, Record]
         yield "metrics", scores
 
 
-def _sampling(call: Record) -> Record:
+def _sampling(call: Record, models: Record) -> Record:
     request, response = call.get("request") or {}, call.get("response") or {}
     usage = response.get("usage") or {}
     failure = {"error": call["error"]} if call.get("error") else {}
     return {
         "prompt": request.get("messages") or [],
         "sampled": [response["text"]] if "text" in response else [],
-        "model": response.get("model") or call.get("llm") or None,
+        "model": models.get(call.get("llm")) or response.get("model") or None,
         "usage": {
             "prompt_tokens": usage.get("input_tokens", 0),
             "completion_tokens": usage.get("output_tokens", 0),

@@ -22,12 +22,8 @@ name = "otel"
 suffix = ".otlp.jsonl"
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2
 _MAX_INT = 2**63
-_REQUEST_PARAMS = {
-    **{key: f"gen_ai.request.{key}" for key in ("temperature", "top_p", "top_k", "seed", "max_tokens")},
-    **{key: f"gen_ai.request.{key}" for key in ("frequency_penalty", "presence_penalty")},
-    "max_completion_tokens": "gen_ai.request.max_tokens",
-    "stop": "gen_ai.request.stop_sequences",
-}
+_NUMBERS = ("temperature", "top_p", "frequency_penalty", "presence_penalty")
+_COUNTS = {"top_k": "top_k", "seed": "seed", "max_tokens": "max_tokens", "max_completion_tokens": "max_tokens"}
 
 
 def render(report: RunReport, stream: IO[bytes], with_content: bool = False) -> None:
@@ -200,7 +196,7 @@ class _Trace:
             # A batch stores the name of an llm and its model, and not the address of its server.
             "gen_ai.provider.name": llm or None,
             "gen_ai.request.model": model or None,
-            **{_REQUEST_PARAMS[key]: value for key, value in params.items() if key in _REQUEST_PARAMS},
+            **_request_params(params),
             "gen_ai.output.type": "json" if answer else "text",
             "gen_ai.response.model": response.get("model") or None,
             "gen_ai.response.finish_reasons": [response["stop"]] if response.get("stop") else None,
@@ -230,6 +226,19 @@ class _Trace:
         }
         span = self._span(str(entry.get("method") or kind), _CLIENT, parent, begin, end, attributes)
         self._fail(span, str(entry.get("error") or ""))
+
+
+def _request_params(params: Record) -> Record:
+    """Return the parameters of a request that the conventions name, with the types that they have there."""
+    found: Record = {}
+    for key, value in params.items():
+        if key in _NUMBERS and isinstance(value, int | float):
+            found[f"gen_ai.request.{key}"] = float(value)
+        elif key in _COUNTS and isinstance(value, int):
+            found[f"gen_ai.request.{_COUNTS[key]}"] = value
+        elif key == "stop" and value:
+            found["gen_ai.request.stop_sequences"] = value if isinstance(value, list) else [value]
+    return found
 
 
 def _message(message: Any) -> Record:

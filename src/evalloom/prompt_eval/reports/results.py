@@ -38,6 +38,8 @@ def _refuse_other_case(run: Run) -> None:
     if missing:
         message = f"the case {quote(run.case_id)} is not a prompt-eval test case: it has no {', '.join(missing)}"
         hint = "Convert the dataset with 'evalloom convert FILE --to prompt-eval', and run that"
+        if not run.dialect:  # a step of ours, or Python, which pass inputs only
+            hint = "The results of 'evalloom prompt-eval' are in its folder: final_scored_results.json"
         raise cannot_export(name, f"{message}. {hint}")
 
 
