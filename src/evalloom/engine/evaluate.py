@@ -13,7 +13,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
+from evalloom.core.errors import BatchStop, CallError, EvalloomError, TargetUnavailable, usage_error
 from evalloom.core.model import Request, Response, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
@@ -181,7 +181,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             facts = {
                 "finished_at": "" if stopped else utc_now(),
                 "summary": msgspec.to_builtins(summary),
-                "outages": llms.in_outage() if stopped else [],
+                # A resumed batch repeats the runs that ended with an error of the outage.
+                "outages": [*llms.in_outage(), *_target_outage(plan, code)] if stopped else [],
             }
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
     finally:
@@ -191,6 +192,10 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         warn(note)
     accepted = accepted_by(options, log.batch.options)
     return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code)
+
+
+def _target_outage(plan: Plan, code: str) -> list[str]:
+    return [plan.target.name] if code == TargetUnavailable.code else []
 
 
 async def _recount(
