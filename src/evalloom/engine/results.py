@@ -85,6 +85,10 @@ class Results:
         """Return how many repeats of a run's case passed under its profile, of how many that count."""
         return self._tally.count_of(run)
 
+    def latencies(self, *shares: float) -> list[float | None]:
+        """Return percentiles of the latencies of all runs with an answer, for shares from 0 to 1."""
+        return self._tally.group().latencies(*shares)
+
     def not_scored(self) -> dict[tuple[Status, str], int]:
         """Return why runs were skipped, blocked or not scored, with counts, the most frequent reason first."""
         return dict(sorted(self._tally.reasons.items(), key=lambda item: -item[1]))
