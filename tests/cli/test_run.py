@@ -791,3 +791,19 @@ def test_several_profiles_have_a_total_with_tokens_and_cost(in_process: Call, mo
     monkeypatch.setenv("COLUMNS", "60")
     narrow = in_process(*command).out
     assert "\nprofile " in narrow and max(map(len, narrow.split("FAILED")[0].splitlines())) <= 60
+
+
+@pytest.mark.req("WORK-16")
+def test_until_sure_says_what_is_decided_and_how_many_cases_were_saved(run: Call) -> None:
+    lines = (json.dumps({"id": f"c{n}", "inputs": {"n": n}, "expected_output": n}) for n in range(300))
+    Path("cases.jsonl").write_text("\n".join(lines) + "\n")
+    Path("functions.py").write_text("def same(n):\n    return n\n\n\ndef off(n):\n    return n + 1\n")
+    flags = ("--until-sure", "--fail-under", "90%", "--target")
+    done = run(*flags, "python:functions:same")
+    assert done.code == 0
+    assert " of 300 cases in random order; " in done.out
+    assert "the pass rate is at least 90%" in done.out
+    assert run(*flags, "python:functions:off").code == 1
+    done = run(*flags, "python:functions:same", "--limit", "3", "--json")
+    assert done.code == 3
+    assert json.loads(done.out)["problem"]["code"] == "not_sure"

@@ -17,6 +17,7 @@ from evalloom.core.text import one_line, pluralize, printable
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
     from evalloom.engine.results import Results
+    from evalloom.engine.until_sure import Answer, ProfileAnswer, Question
 
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
@@ -36,6 +37,8 @@ def result_lines(
     summary = results.summary
     yield from _table(results)
     yield from _repeat_lines(summary)
+    if results.answer is not None:
+        yield from _answer_lines(results.answer)
     yield from more_lines
     yield from _spent(summary)
     yield "", ""
@@ -51,11 +54,11 @@ def result_lines(
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
-    yield _conclusion(results, fail_under)
+    yield _batch_conclusion(results, fail_under)
     yield from _closing(results, next_step)
 
 
-def _conclusion(results: Results, fail_under: float | None) -> Line:
+def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
     """State how the batch ended, as its exit code does, with the counts that led to it."""
     summary = results.summary
     number = pluralize(summary.total, _unit(summary))
@@ -68,14 +71,18 @@ def _conclusion(results: Results, fail_under: float | None) -> Line:
     counted = summary.passed + summary.failed + summary.error
     if counted and counted != summary.total:
         parts.append(f"the pass rate is over {pluralize(summary.cases, 'case')}")
-    if fail_under is not None and summary.pass_rate is not None:
+    # With --until-sure, the threshold is part of its question, which has an answer above.
+    is_answered = results.answer is not None and results.answer.decides
+    if fail_under is not None and summary.pass_rate is not None and not is_answered:
         is_below = round(summary.pass_rate, 9) < fail_under
         parts.append(f"the pass rate {'is below' if is_below else 'meets'} {fail_under:.4g}")
     if broken := sum(not gate.holds for gate in results.gates):
         parts.append(f"{pluralize(broken, 'gate')} {'does' if broken == 1 else 'do'} not hold")
     if results.stopped:
         return f"STOPPED: {'; '.join(parts)}", "bold yellow"
-    words = {0: ("PASSED", "bold green"), 1: ("FAILED", "bold red"), 3: ("NOT SCORED", "bold yellow")}
+    is_undecided = results.problem is not None and results.problem.code == "not_sure"
+    unfinished = "NOT DECIDED" if is_undecided else "NOT SCORED"
+    words = {0: ("PASSED", "bold green"), 1: ("FAILED", "bold red"), 3: (unfinished, "bold yellow")}
     word, style = words[exit_code(results, fail_under)]
     return f"{word}: {'; '.join(parts)}", style
 
@@ -204,6 +211,35 @@ def _repeat_lines(summary: Summary) -> Iterator[Line]:
             some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
             cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky:,} flaky"
             yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
+
+
+def _answer_lines(answer: Answer) -> Iterator[Line]:
+    """Yield what --until-sure decided, and after how many cases."""
+    ran = f"{answer.started:,} of {pluralize(answer.cases, 'case')} in random order"
+    saved = f"; {answer.cases - answer.started:,} saved" if answer.cases > answer.started else ""
+    yield f"{'Sure' if answer.is_sure else 'Not sure'} after {ran}{saved}", "bold"
+    for profile in answer.profiles:
+        name = f"{printable(profile.profile)}: " if len(answer.profiles) > 1 else ""
+        style = "red" if profile.conclusion in ("below", "worse") else ""
+        yield f"{name}{_conclusion(answer.question, profile)}", style
+
+
+def _conclusion(question: Question, profile: ProfileAnswer) -> str:
+    base, margin = printable(question.baseline), f"{100 * question.margin:.4g} points"
+    threshold = f"{100 * (question.threshold or 0):.4g}%"
+    if base:
+        interval = f"95 % CI of the difference {100 * profile.low:+.1f} to {100 * profile.high:+.1f} points"
+    else:
+        interval = f"95 % CI {percent_interval(profile.low, profile.high)}"
+    conclusion = {
+        "at_least": f"the pass rate is at least {threshold}, or less than {margin} below",
+        "below": f"the pass rate is below {threshold}",
+        "not_worse": f"the pass rate is not {margin} below {base}",
+        "worse": f"the pass rate is below {base}",
+        "known": f"the pass rate is known to ±{margin}",
+        "open": "the cases do not decide it",
+    }[profile.conclusion]
+    return f"{conclusion} ({interval}, {pluralize(profile.cases, 'case')})"
 
 
 def _rates(figures: Figures) -> tuple[str, str]:
