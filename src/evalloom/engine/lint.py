@@ -217,7 +217,7 @@ def _with_finding(checked: Checked, finding: Finding) -> Checked:
 
 def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Finding]:
     """Findings that need all cases at once, from a second pass."""
-    if source.path is None:
+    if source.path is None or source.path.is_fifo():
         message = "--deep reads its source twice, so it needs a file: save stdin to one"
         yield Finding("deep_needs_file", "info", message, Origin(source.name))
         return
