@@ -194,7 +194,7 @@ class _Column:
         if cell_len(cell) <= width:
             return [cell]
         if self._is_preview:
-            return [_cut(cell, width)]
+            return [cut(cell, width)]
         if self._is_first:
             return [_cut_middle(cell, width)]
         if width < _WIDE_COLUMN:
@@ -301,7 +301,7 @@ def _pad(text: str, width: int, is_right: bool) -> str:
     return space + text if is_right else text + space
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     """Cut text to `width` cells."""
     from rich.cells import set_cell_size
 

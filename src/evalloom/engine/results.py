@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
-from evalloom.batchlog import Damage, in_order, manifest, warn_of_damage
+from evalloom.batchlog import Damage, manifest, scored_runs, warn_of_damage
 from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
@@ -195,12 +195,6 @@ def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) 
 
     A run without verdicts has no output, or is unscored.
     """
-    # Deferred: it imports all matchers, which listing batches does not need.
-    from evalloom.engine.score import without_output
-
-    profiles = [profile.name for profile in manifest(path).profiles]
     damage: list[Damage] = []
-    for run, scored in in_order(path, profiles, damage):
-        has_no_output = run.error or run.skipped or run.blocked
-        yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+    yield from scored_runs(path, [profile.name for profile in manifest(path).profiles], damage)
     warn_of_damage(damage, path, warn)
