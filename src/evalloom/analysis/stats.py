@@ -11,7 +11,7 @@ from evalloom.analysis.causes import Cause, group_failures
 from evalloom.analysis.statistics import mean_interval
 from evalloom.analysis.tally import STATUSES
 from evalloom.analysis.views import Views
-from evalloom.analysis.where import Where
+from evalloom.analysis.where import EVERYTHING, Where
 
 Metric = Literal["pass", "score", "latency", "cost", "tokens"]
 Dimension = Literal["tag", "profile", "category", "bucket", "difficulty", "check", "model", "batch"]
@@ -20,7 +20,6 @@ DIMENSIONS: tuple[Dimension, ...] = ("tag", "profile", "category", "bucket", "di
 _VALUES: dict[Metric, str] = {"score": "score", "latency": "latency_s", "cost": "cost", "tokens": "tokens"}
 _GROUPED_FAILURES = 100_000
 """The number of failures that are grouped by cause; more take longer to read than anyone waits."""
-_EVERYTHING = Where("true", [])
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 def batch_stats(
-    views: Views, by: Sequence[Dimension] = (), metric: Metric = "pass", where: Where = _EVERYTHING
+    views: Views, by: Sequence[Dimension] = (), metric: Metric = "pass", where: Where = EVERYTHING
 ) -> Stats:
     """Return the figures of all runs that fulfil a condition, in total and by each dimension."""
     reader = _Reader(views, metric, where)

@@ -30,6 +30,9 @@ class Where(NamedTuple):
     values: list[Any]
 
 
+EVERYTHING = Where("true", [])
+
+
 class _Token(NamedTuple):
     kind: str
     text: str

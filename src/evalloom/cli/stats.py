@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from evalloom import catalog
 from evalloom.analysis.stats import DIMENSIONS, METRICS, Dimension, Metric, batch_stats
 from evalloom.analysis.views import VIEWS, open_views
-from evalloom.analysis.where import parse_where
-from evalloom.batchlog import FOLDER, batches, find
+from evalloom.analysis.where import EVERYTHING, Where, parse_where
 from evalloom.batchlog.folders import is_batch
 from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_options import parted
 from evalloom.console.stats_text import stats_lines
-from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.core.errors import usage_error
 from evalloom.core.text import did_you_mean
 
-_DEFAULT_BY = "profile,tag"
-_OWN = ("paths", "by", "metric", "where", "profile", "as_json")
+_BY = "profile,tag"
+_OWN: list[click.Parameter] = [
+    click.Argument(["paths"], metavar="[PATH]…", nargs=-1),
+    click.Option(["--by"], metavar="G,…", help=f"Group by these: {', '.join(DIMENSIONS)}. Default: {_BY}."),
+    click.Option(["--metric"], type=click.Choice(METRICS), help="What to measure. Default: pass."),
+    click.Option(
+        ["--where"],
+        multiple=True,
+        metavar="EXPR",
+        help="Count only runs that match: 'score < 0.5 and tag = \"x\"'. With --rows: COLUMN=VALUE.",
+    ),
+    click.Option(["--profile"], default="", metavar="P", help="Count only runs of this profile."),
+    click.Option(["--json", "as_json"], is_flag=True, help="Print one JSON object."),
+]
 
 
-def _command(paths: tuple[str, ...], by: str | None, metric: str | None, as_json: bool, **flags: Any) -> int:
+def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_json: bool, **flags: Any) -> int:
     """Summarize batches: how runs ended, by tag, profile, check …, and failures by cause.
 
-    PATH is a batch (its id, its folder, or `latest`), a folder of batches, a project folder, or a folder or file of HOP
-    results. Without one it is the HOP results here, else the latest batch.
+    PATH is a batch (its id, its folder, or 'latest'), a folder of batches, or a folder or file of HOP results. Without
+    one it is the HOP results of this folder, else the latest batch. The options below --json are for HOP results.
 
     \b
     evalloom stats latest --by tag,check
@@ -37,23 +50,77 @@ def _command(paths: tuple[str, ...], by: str | None, metric: str | None, as_json
     evalloom stats latest --where 'score < 0.5 and tag = "billing"'
     evalloom stats examples/hop --compare careful,hasty
     """
-    where = cast(tuple[str, ...], flags["where"])
-    own_results = _results_command(paths, flags)
-    if own_results is not None and metric is None and _is_theirs(by) and (flags["rows"] is not None or not where):
-        given = {name: value for name, value in flags.items() if name != "profile" or value}
-        context = click.get_current_context()
-        return int(
-            context.invoke(
-                own_results, folder=paths[0] if paths else ".", as_json=as_json, **({"by": by} if by else {}), **given
-            )
-        )
-    _refuse_flags_of_results(flags)
-    dimensions = _dimensions(by or _DEFAULT_BY)
-    condition = parse_where(_joined(where, flags["profile"]), VIEWS["runs"]) if where or flags["profile"] else None
-    with open_views(_found(paths), catalog.load(), warn) as views:
-        stats = batch_stats(views, dimensions, _metric(metric), *([condition] if condition else []))
+    context = click.get_current_context()
+    own = {parameter.name for parameter in _OWN}
+    given = [name for name in flags if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    theirs = next((name for name in given if name not in own), "")
+    command = _command_of_results(paths)
+    if theirs and command is None:
+        raise usage_error("bad_option", f"{_flag(context, theirs)}: goes with HOP results, and this is a batch")
+    if theirs and metric is not None:
+        raise usage_error("bad_option", f"--metric and {_flag(context, theirs)}: expected one of them, got both")
+    asks_for_more = metric is not None or flags["where"] or not _has_groups(command, by)
+    if command is not None and (theirs or not asks_for_more):
+        values = {option.name: flags[option.name] for option in command.params if option.name in flags}
+        values |= {"by": by} if by else {}
+        return int(context.invoke(command, folder=paths[0] if paths else ".", as_json=as_json, **values))
+    sources: Iterable[str] = paths or (["latest"] if command is None else ["."])
+    dimensions, condition = _dimensions(by or _BY), _condition(flags["where"], flags["profile"])
+    with open_views(sources, catalog.load(), warn) as views:
+        stats = batch_stats(views, dimensions, metric or "pass", condition)
     if as_json:
         click.echo(msgspec.json.encode(stats))
     else:
         print_lines(stats_lines(stats))
     return 0
+
+
+def _command_of_results(paths: tuple[str, ...]) -> click.Command | None:
+    """Return the command of a system for a path that has results in its own format."""
+    path = Path(paths[0] if paths else ".")
+    if len(paths) > 1 or is_batch(path):
+        return None
+    for parts in catalog.load().parts:
+        if parts.results is not None and parts.result_command is not None and parts.results(path) is not None:
+            return parts.result_command()
+    return None
+
+
+def _has_groups(command: click.Command | None, by: str | None) -> bool:
+    """Whether the command of a system knows these groups: they are the default of its --by."""
+    options = {option.name: option for option in command.params} if command else {}
+    return "by" in options and set(parted(by or "")) <= set(parted(str(options["by"].default)))
+
+
+def _flag(context: click.Context, name: str) -> str:
+    option = next(option for option in context.command.params if option.name == name)
+    return option.opts[0]
+
+
+def _dimensions(by: str) -> list[Dimension]:
+    names: dict[str, Dimension] = {name: name for name in DIMENSIONS}
+    for name in parted(by):
+        if name not in names:
+            hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
+            raise usage_error("bad_option", f"--by: no group {name!r}{hint}")
+    return [names[name] for name in parted(by)]
+
+
+def _condition(where: tuple[str, ...], profile: str) -> Where:
+    """Join all conditions: every one of them must hold."""
+    conditions = [parse_where(text, VIEWS["runs"]) for text in where]
+    conditions += [Where("profile = ?", [profile])] if profile else []
+    if not conditions:
+        return EVERYTHING
+    values = [value for condition in conditions for value in condition.values]
+    return Where(" AND ".join(f"({condition.sql})" for condition in conditions), values)
+
+
+def _all_options() -> list[click.Parameter]:
+    """Return the options of this command, and those of systems for their own results."""
+    names = {parameter.name for parameter in _OWN}
+    theirs = [option for command in catalog.load().result_commands for option in command.params]
+    return [*_OWN, *(option for option in theirs if isinstance(option, click.Option) and option.name not in names)]
+
+
+command = click.Command("stats", callback=_stats, help=_stats.__doc__, params=_all_options())
