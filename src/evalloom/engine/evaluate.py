@@ -184,16 +184,22 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                     with suppress(BatchStop):
                         await scorer.finish()
                     stopped, code = str(error), error.code
+            is_partial = stopped or until_sure or jobs.dropped or plan.only is not None
+            lost = 0 if is_partial else (live.total or 0) - jobs.total
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             answer = until_sure.answer() if until_sure else None
             if answer is not None:
                 summary = answer.with_intervals(summary)
             facts = {
-                "finished_at": "" if stopped else utc_now(),
+                "finished_at": "" if stopped or lost > 0 else utc_now(),
                 "summary": described(summary, answer),
                 "outages": llms.in_outage() if stopped else [],
             }
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
+            if lost > 0:
+                gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
+                hint = f"Run it again; --resume-from {log.batch.id} reuses the finished runs"
+                raise EvalloomError("dataset_changed", f"{gone}: the dataset changed while the batch ran. {hint}")
     finally:
         await llms.close()
         await plan.target.close()
