@@ -59,7 +59,7 @@ def _compare(path: Path, pass_if: float | None = None) -> None:
         values = latencies.by["profile"][profile]
         assert isinstance(values, Values)
         p50, p95 = tally.group(profile=profile).latencies(0.5, 0.95)
-        assert (values.p50, values.p95) == (pytest.approx(p50), pytest.approx(p95))
+        assert [values.p50, values.p95] == pytest.approx([p50, p95])
 
 
 def test_every_example_has_the_figures_of_its_summary(examples: Path) -> None:
@@ -94,7 +94,7 @@ def _batch(tmp_path: Path, name: str, statuses: dict[str, list[Status]], pass_if
     return tmp_path / name
 
 
-STATUSES_OF = {
+STATUSES_OF: dict[str, list[Status]] = {
     "c1": ["passed", "failed", "passed", "passed"],
     "c2": ["failed", "failed", "passed", "error"],
     "c3": ["passed", "passed", "passed", "passed"],
@@ -147,6 +147,7 @@ def test_checks_are_counted_by_their_verdicts(tmp_path: Path) -> None:
         ("score > 0.5 and tag = 'even'", 2),
         ('tag = "even" or status = "error"', 8),
         ("not tag = 'even'", 8),
+        ("tag=even and profile=a", 4),
         ("tag != 'even'", 8),
         ("output.n = 3", 4),
         ("output.n > 2 and not (profile = 'a')", 4),

@@ -93,7 +93,7 @@ def batch_stats(
         stopped_when_sure=[
             id
             for (id,) in views.rows(
-                "SELECT batch FROM batches WHERE json_extract(options, '$.until_sure') IS NOT NULL ORDER BY batch"
+                "SELECT batch FROM batches WHERE json_extract(options, '$.left_out')::BIGINT > 0 ORDER BY batch"
             )
         ],
     )
@@ -134,13 +134,15 @@ class _Reader:
             return self.groups("unnest(CASE WHEN len(tags) > 0 THEN list_distinct(tags) ELSE [NULL] END)")
         if dimension == "check":
             return self._by_check()
-        return self.groups(f'"{dimension}"')
+        figures = self.groups(f'"{dimension}"')
+        # Ids of batches begin with their time.
+        return dict(sorted(figures.items())) if dimension == "batch" else figures
 
     def nothing(self) -> Figures:
         """Return the figures of no run."""
         if self._metric == "pass":
             return _counts([0] * (1 + len(STATUSES)), 0, 0, 0.0, 0.0, 0)
-        return _values([0, 0, *[None] * 6], 0, 0.0, 0.0, 0)
+        return _values([0, 0, *[None] * 6], [0, 0.0, 0.0, 0])
 
     def groups(self, group: str) -> dict[str, Figures]:
         """Return the figures by an expression over runs."""
@@ -164,7 +166,7 @@ class _Reader:
         found = self._views.rows(query, self._where.values)
         if value:
             is_share = value == "score"
-            return {name or "": _values(list(row[:8]), *row[8:], is_share=is_share) for name, _, *row in found}
+            return {name or "": _values(row[:8], row[8:], is_share) for name, _, *row in found}
         return {name or "": _counts(list(row[:7]), *row[7:]) for name, _, *row in found}
 
 
@@ -223,10 +225,9 @@ def _counts(numbers: list[int], failing: int, cases: int, total: float | None, s
     )
 
 
-def _values(
-    numbers: list[Any], cases: int, total: float | None, squares: float | None, n: int, is_share: bool = False
-) -> Values:
+def _values(numbers: list[Any], over_cases: list[Any], is_share: bool = False) -> Values:
     runs, count, sum, mean, least, p50, p95, most = numbers
+    cases, total, squares, n = over_cases
     low = high = None
     if is_share and count and least >= 0 and most <= 1:
         low, high = mean_interval(total or 0.0, squares or 0.0, cases, n)

@@ -156,8 +156,10 @@ class _Parser:
             return token.text[1:-1].replace(f"\\{token.text[0]}", token.text[0]).replace("\\\\", "\\")
         if token.kind == "keyword" and token.text in ("true", "false"):
             return token.text == "true"
+        if token.kind == "word":
+            return token.text
         self._next -= 1
-        raise self.error("a number, true, false, or a text in quotes")
+        raise self.error("a number, true, false, or a text, in quotes unless it is one word")
 
     def _condition(self, token: _Token, name: str, sign: str, value: Any) -> str:
         if name == _TAG:

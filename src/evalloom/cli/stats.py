@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,16 @@ from click.core import ParameterSource
 
 from evalloom import catalog
 from evalloom.analysis.stats import DIMENSIONS, METRICS, Dimension, Metric, batch_stats
-from evalloom.analysis.views import VIEWS, open_views
+from evalloom.analysis.views import VIEWS, Views, open_views
 from evalloom.analysis.where import EVERYTHING, Where, parse_where
-from evalloom.batchlog.folders import is_batch
+from evalloom.batchlog.folders import FOLDER, is_batch
 from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_options import parted
 from evalloom.console.stats_text import stats_lines
 from evalloom.core.errors import usage_error
-from evalloom.core.text import did_you_mean
+from evalloom.core.text import did_you_mean, printable
+from evalloom.engine.parts import Parts
 
 _BY = "profile,tag"
 _OWN: list[click.Parameter] = [
@@ -67,6 +69,8 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
     sources: Iterable[str] = paths or (["latest"] if command is None else ["."])
     dimensions, condition = _dimensions(by or _BY), _condition(flags["where"], flags["profile"])
     with open_views(sources, catalog.load(), warn) as views:
+        if flags["profile"]:
+            _check_profile(views, flags["profile"])
         stats = batch_stats(views, dimensions, metric or "pass", condition)
     if as_json:
         click.echo(msgspec.json.encode(stats))
@@ -76,14 +80,24 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
 
 
 def _command_of_results(paths: tuple[str, ...]) -> click.Command | None:
-    """Return the command of a system for a path that has results in its own format."""
+    """Return the command of a system for a path that has results in its own format, or no results yet."""
     path = Path(paths[0] if paths else ".")
     if len(paths) > 1 or is_batch(path):
         return None
-    for parts in catalog.load().parts:
-        if parts.results is not None and parts.result_command is not None and parts.results(path) is not None:
-            return parts.result_command()
-    return None
+    commands = [
+        parts.result_command() for parts in catalog.load().parts if parts.result_command and _has_results(parts, path)
+    ]
+    is_empty = bool(paths) and os.path.exists(path) and not _has_batches(path)
+    return next(iter(commands or (catalog.load().result_commands if is_empty else ())), None)
+
+
+def _has_results(parts: Parts, path: Path) -> bool:
+    return parts.results is not None and parts.results(path) is not None
+
+
+def _has_batches(path: Path) -> bool:
+    folder = path / FOLDER if os.path.isdir(path / FOLDER) else path
+    return os.path.isdir(folder) and any(map(is_batch, folder.iterdir()))
 
 
 def _has_groups(command: click.Command | None, by: str | None) -> bool:
@@ -104,6 +118,13 @@ def _dimensions(by: str) -> list[Dimension]:
             hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
             raise usage_error("bad_option", f"--by: no group {name!r}{hint}")
     return [names[name] for name in parted(by)]
+
+
+def _check_profile(views: Views, name: str) -> None:
+    names = [str(profile) for (profile,) in views.rows("SELECT DISTINCT profile FROM runs ORDER BY profile")]
+    if name not in names:
+        hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
+        raise usage_error("bad_option", printable(f"--profile: no run has the profile {name!r}{hint}"))
 
 
 def _condition(where: tuple[str, ...], profile: str) -> Where:

@@ -22,7 +22,7 @@ def stats_lines(stats: Stats) -> Iterator[Line]:
         yield f"batch  {printable(stats.batches[0])}", "dim"
     else:
         first_last = f"{printable(stats.batches[0])} to {printable(stats.batches[-1])}"
-        yield f"{pluralize(len(stats.batches), 'batch', 'batches')}  {first_last}", "dim"
+        yield f"{len(stats.batches)} batches  {first_last}", "dim"
     if not stats.total.total:
         yield "No run fulfils the condition, or there is none yet.", ""
         return
@@ -37,8 +37,12 @@ def stats_lines(stats: Stats) -> Iterator[Line]:
         rows = [[name or f"no {dimension}", *_cells(group, stats.metric, figures)] for name, group in groups.items()]
         yield from table_lines([dimension, *_head(stats.metric, figures)], rows)
     if stats.stopped_when_sure:
-        yield "Some of these batches stopped by their own results (--until-sure): the intervals are too narrow", "yellow"
-    yield from _cause_lines(stats.causes, stats.ungrouped)
+        yield (
+            "Some of these batches stopped by their own results (--until-sure): the intervals are too narrow",
+            "yellow",
+        )
+    if stats.metric == "pass":
+        yield from _cause_lines(stats.causes, stats.ungrouped)
 
 
 def _shown_statuses(figures: list[Figures]) -> list[str]:
