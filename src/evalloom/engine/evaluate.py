@@ -21,7 +21,7 @@ from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
-from evalloom.engine.results import Results, accepted_by, described
+from evalloom.engine.results import LEFT_OUT, Results, accepted_by, described
 from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
@@ -196,6 +196,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                 # A resumed batch repeats the runs that ended with an error of the outage.
                 "outages": [*llms.in_outage(), *_target_outage(plan, code)] if stopped else [],
             }
+            if answer is not None:
+                facts["options"] = log.batch.options | {LEFT_OUT: answer.cases - answer.started}
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
             if lost > 0:
                 gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
