@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "baseline", "batches"),
+    *("run", "score", "compare", "report", "baseline", "batches"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
