@@ -19,7 +19,7 @@ _QUOTED = re.compile(
 )
 _ADDRESS = re.compile(r"\b\w+://\S+")
 _DIGEST = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{2,})+\b")
-_NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _SPACE = re.compile(r"\s+")
 
 
