@@ -13,8 +13,8 @@ from typing import IO
 _PLAIN = 48 * 1024
 """A chunk of up to so many bytes stays readable JSON."""
 _CHUNK = 256 * 1024
-_LEVEL = 5
-"""Compared with 9: half the time, 3 % more bytes."""
+_LEVEL = 4
+"""Compared with 9: a fifth of the time, 14 % more bytes."""
 
 
 def element(id: str, json: bytes) -> bytes:

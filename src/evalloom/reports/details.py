@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from evalloom.core.model import Case, Check, Record, Run, Scored, Verdict
-from evalloom.core.text import one_line
+from evalloom.core.text import shorten
 from evalloom.reports.run_report import encode, label, origin
 
 LONGEST = 20_000
@@ -76,20 +76,27 @@ def check_name(check: Check) -> str:
 
 
 def snippet(item: Any) -> str:
-    """Return the beginning of a value on one line, for the table of runs."""
+    """Return the beginning of a value on one line, for the table of runs; the page escapes what is not visible."""
+    parts, size = [], 0
+    for text in _texts(item):
+        # Cut before it is split: an output may have millions of words.
+        parts += text[: 2 * _SNIPPET].split()
+        size += len(text) + 3
+        if size > _SNIPPET:
+            break
+        parts.append("·")
+    return shorten(" ".join(parts).removesuffix(" ·"), _SNIPPET)
+
+
+def _texts(item: Any) -> Iterator[str]:
+    """Yield the texts of a value; numbers and the like as JSON."""
     if isinstance(item, str):
-        return one_line(item[: 4 * _SNIPPET], _SNIPPET)
-    if isinstance(item, dict):
-        parts, size = [], 0
-        for inner in item.values():
-            parts.append(snippet(inner))
-            size += len(parts[-1])
-            if size > _SNIPPET:
-                break
-        return one_line(" · ".join(filter(None, parts)), _SNIPPET)
-    if isinstance(item, list):
-        return one_line(", ".join(snippet(inner) for inner in item[:10]), _SNIPPET)
-    return "" if item is None else encode(item).decode()
+        yield item
+    elif isinstance(item, dict | list):
+        for inner in item.values() if isinstance(item, dict) else item:
+            yield from _texts(inner)
+    elif item is not None:
+        yield encode(item).decode()
 
 
 def _first(items: Iterable[Any], what: str) -> Iterator[Any]:
