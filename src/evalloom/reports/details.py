@@ -46,7 +46,7 @@ def _record(run: Run, scored: Scored, case: Case | None, before: list[Record], l
         if isinstance(run.output.sources, list)
         else [],
         "checks": [_check(verdict, limit) for verdict in _first(scored.verdicts, "verdicts")],
-        "steps": list(_steps(run.trace, limit)),
+        "steps": list(_steps(run, limit)),
         "started": run.started_at,
         "seconds": run.duration_s,
         "usage": [usage.calls, usage.input_tokens, usage.output_tokens, usage.cached, usage.retries],
@@ -125,29 +125,28 @@ def _check(verdict: Verdict, limit: int) -> Record:
     return {name: item for name, item in record.items() if item or item == 0}
 
 
-def _steps(trace: list[Record], limit: int) -> Iterator[Record]:
+def _steps(run: Run, limit: int) -> Iterator[Record]:
     """Yield the steps with their calls. A hoplet's calls come before their step, a pipeline's are in it."""
     calls: list[Record] = []
-    for entry in _first(trace, "trace"):
+    for entry in _first(run.trace, "trace"):
         if entry.get("type") != "step":
             calls.append(_call(entry, limit))
         elif isinstance(entry.get("calls"), list):
             yield from calls
             calls = []
-            yield _step(
-                entry, [_call(call, limit) for call in _first(entry["calls"], "trace") if _is_object(call)], limit
-            )
+            inner = [_call(call, limit) for call in _first(entry["calls"], "trace") if isinstance(call, dict)]
+            yield _step(entry, inner, run.output.steps, limit)
         else:
-            yield _step(entry, calls, limit)
+            yield _step(entry, calls, run.output.steps, limit)
             calls = []
     yield from calls
 
 
-def _step(entry: Record, calls: list[Record], limit: int) -> Record:
+def _step(entry: Record, calls: list[Record], outputs: Record, limit: int) -> Record:
     name = " ".join(str(entry[key]) for key in ("step", "op") if entry.get(key) is not None)
     facts = {key: entry[key] for key in _STEP_FACTS if isinstance(entry.get(key), str | int) and entry[key]}
-    outputs = entry.get("outputs")
-    shown = {"outputs": value(outputs, limit)} if outputs else {}
+    output = outputs.get(str(entry.get("step"))) if isinstance(outputs, dict) else None
+    shown = {} if output is None else {"output": value(output, limit)}
     return {
         "name": name,
         **facts,
@@ -198,10 +197,6 @@ def _time(entry: Record) -> Record:
 
 def _error(entry: Record, limit: int) -> Record:
     return {"error": str(entry["error"])[:limit]} if entry.get("error") else {}
-
-
-def _is_object(item: Any) -> bool:
-    return isinstance(item, dict)
 
 
 def _object(item: Any) -> Record:

@@ -327,7 +327,7 @@
     return element("details", {class: step.error ? "step bad" : "step", open: Boolean(step.error)},
       element("summary", {}, element("b", {}, visible(step.name)), " ", element("span", {class: "soft"}, visible(facts)), bar),
       step.error ? element("p", {class: "clamp reason"}, user(step.error)) : "",
-      step.outputs ? box(step.outputs, step.name) : "", (step.calls || []).map(callOf));
+      step.output ? box(step.output, step.name) : "", (step.calls || []).map(callOf));
   };
   const beforeOf = (number, run) => {
     if (!run.before) return "";
