@@ -180,7 +180,7 @@ def lint_dataset(dataset: Dataset, catalog: Catalog, options: LintOptions, consu
 
 def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Finding]:
     """Findings that need all cases at once, from a second pass."""
-    if source.path is None:
+    if source.path is None or source.path.is_fifo():
         message = "--deep reads its source twice, so it needs a file: save stdin to one"
         yield Finding("deep_needs_file", "info", message, Origin(source.name))
         return
