@@ -1,4 +1,4 @@
-"""Groups failures by cause: first failing step, check, and the reason without what differs from case to case."""
+"""Groups failures by cause: the first failing step, the check, and the reason without what differs by case."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LONGEST = 300
 _ANY = "…"
 _QUOTED = re.compile(
     r"""(?<![\w'])'(?:[^'\\]|\\.)*'(?!\w) | "(?:[^"\\]|\\.)*" | `[^`]*`
-        | “[^”]*” | ‘[^’]*’ | 「[^」]*」 | 『[^』]*』""",
-    re.VERBOSE,
+    | “[^”]*” | ‘[^’]*’ | 「[^」]*」 | 『[^』]*』""",
+    re.X,
 )
 _ADDRESS = re.compile(r"\b\w+://\S+")
 _DIGEST = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{2,})+\b")
-_NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _SPACE = re.compile(r"\s+")
 
 
