@@ -115,18 +115,22 @@ def harness() -> Any:
 
 
 @pytest.fixture(scope="session")
-def trial(harness: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
-    """`trial("score")` gives the Trial of a command, with moments.c compiled; one per worker."""
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of moments.c."""
     if sys.platform != "linux" or not shutil.which("cc"):
         pytest.skip("moments.c needs Linux and a C compiler")
-    folder = tmp_path_factory.mktemp("trials")
-    library = folder / "moments.so"
+    library = tmp_path_factory.mktemp("moments") / "moments.so"
     source = Path(__file__).with_name("moments.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def trial(harness: Any, moments: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """`trial("score")` gives the Trial of a command, one for all tests of a worker."""
 
     @cache
     def trial_of(name: str) -> Any:
-        (folder / name).mkdir()
-        return harness.Trial(name, folder / name, library)
+        return harness.Trial(name, tmp_path_factory.mktemp(name), moments)
 
     return trial_of

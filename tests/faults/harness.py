@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
-SECONDS = 60
+SECONDS = 120
 """A command that takes longer hangs."""
 EVALLOOM = str(Path(sys.executable).with_name("evalloom"))
 
@@ -71,32 +71,39 @@ class Trial:
         self.command = COMMANDS[name]
         self._library = library
         # Always the same folder, because its path is in tracebacks and decides where an index is.
-        self._work, self._template = folder / "work", folder / "template"
+        self._work, self.template = folder / "work", folder / "template"
         self._work.mkdir()
         self.command.prepare(self._work)
-        self._work.rename(self._template)
+        self._work.rename(self.template)
         self.undisturbed = self._run_undisturbed()
 
     def new_folder(self) -> Path:
         """A folder in which the command has not been started yet."""
         shutil.rmtree(self._work, ignore_errors=True)
-        shutil.copytree(self._template, self._work)
+        answers_of(self._work).unlink(missing_ok=True)
+        shutil.copytree(self.template, self._work)
         return self._work
 
-    def start(self, folder: Path, arguments: str, operation: int = 0, **env: str) -> subprocess.Popen[str]:
-        """Start evalloom; it kills itself at a disk operation."""
+    def start(self, folder: Path, arguments: str, operation: int = 0, back_at: int = 0) -> subprocess.Popen[str]:
+        """Start evalloom; at one disk operation it is killed, from another on its clock is an hour slow."""
         counter = folder.with_suffix(".count")
         counter.write_bytes(bytes(8))
-        added = {"LD_PRELOAD": str(self._library), "MOMENTS_FILE": str(counter), "MOMENTS_KILL": str(operation)}
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **added, **env}
+        environment = {
+            **os.environ,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "LD_PRELOAD": str(self._library),
+            "MOMENTS_FILE": str(counter),
+            "MOMENTS_KILL": str(operation),
+            "MOMENTS_BACK": str(back_at),
+        }
         pipe = subprocess.PIPE
         command = [EVALLOOM, *arguments.split()]
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, encoding="utf-8")
 
-    def attempt(self, folder: Path, moment: Moment = NEVER, is_first: bool = False, **env: str) -> bool:
+    def attempt(self, folder: Path, moment: Moment = NEVER, is_first: bool = False, back_at: int = 0) -> bool:
         """Run the command up to a moment; whether it completed before it."""
         again = self.command.again if not is_first and self.command.again and can_resume(folder) else self.command.first
-        process = self.start(folder, again, moment.operation, **env)
+        process = self.start(folder, again, moment.operation, back_at)
         timer = threading.Timer(moment.seconds or SECONDS, process.kill)
         timer.start()
         try:
@@ -105,6 +112,12 @@ class Trial:
             timer.cancel()
             process.kill()
             process.communicate()
+
+    def run(self, folder: Path, arguments: str, back_at: int = 0) -> tuple[int, str]:
+        """Run evalloom to its end; its exit code and what it says on stderr."""
+        process = self.start(folder, arguments, back_at=back_at)
+        _, err = process.communicate(timeout=SECONDS)
+        return process.returncode, err
 
     def complete(self, folder: Path) -> Any:
         """Run the command to its end, and give its result."""
@@ -180,8 +193,7 @@ CODE = """\
 import time
 
 def answer(q):
-    with open("calls.txt", "a") as stream:
-        stream.write(q + chr(10))
+    open(f"calls/{q}-{time.time_ns()}", "x").close()
     time.sleep(0.004)
     if q == "13":
         raise ValueError("unlucky")
@@ -192,6 +204,7 @@ RUN = "run cases.jsonl --target python:own:answer -j 4 --fail-under 0.1 -o out.j
 
 def prepare_run(folder: Path) -> None:
     write(folder, "own.py", CODE)
+    (folder / "calls").mkdir()
     write_lines(folder, "cases.jsonl", [{"id": f"c{n}", "q": str(n), "expected_output": str(n)} for n in range(40)])
 
 
@@ -231,7 +244,7 @@ def summary(facts: Any) -> Any:
 
 def finished_runs(folder: Path) -> Units:
     """The runs on disk: their lines, and how often their cases were called."""
-    calls = Counter((folder / "calls.txt").read_text().split()) if (folder / "calls.txt").exists() else Counter[str]()
+    calls = Counter(path.name.split("-")[0] for path in folder.glob("calls/*"))
     found = batches(folder)
     return (
         {line["key"]: (line, calls[str(line["raw"].get("q"))]) for line in read_lines(found[-1] / "runs.jsonl")}
@@ -367,11 +380,16 @@ def finished_windows(folder: Path) -> Units:
     return {f"{replay} {first}": rest for replay, first, *rest in rows(path, "SELECT * FROM windows")}
 
 
+def answers_of(folder: Path) -> Path:
+    """What the client knows; its disk is another one."""
+    return folder.with_suffix(".answers")
+
+
 def ask_service(folder: Path, process: subprocess.Popen[str]) -> bool:
     """The client of the service: creates what is missing, and asks for the windows that were not answered yet."""
     assert process.stderr
     line = process.stderr.readline()
-    answers = folder / "answers.json"
+    answers = answers_of(folder)
     done: dict[str, Any] = json.loads(answers.read_text()) if answers.exists() else {}
     project = json.loads((folder / "project.json").read_bytes())
     bodies = {"/api/projects": project, "/api/datasets": {"name": "d", "rows": read_lines(folder / "rows.jsonl")}}
@@ -388,8 +406,7 @@ def ask_service(folder: Path, process: subprocess.Popen[str]) -> bool:
             done[str(offset)] = done.get(str(offset)) or ask(port, "POST", path, body)
             answers.write_text(json.dumps(done))
     except (OSError, http.client.HTTPException, TypeError):
-        process.kill()
-        assert process.wait() == -9, process.communicate()
+        assert process.wait(SECONDS) == -9, f"{line}{process.stderr.read()}"
         return False
     return True
 
@@ -405,7 +422,7 @@ def ask(port: int, method: str, path: str, body: Any = None) -> Any:
 
 
 def service_result(folder: Path) -> Any:
-    done = json.loads((folder / "answers.json").read_text())
+    done = json.loads(answers_of(folder).read_text())
     return [run["outputDigest"] for offset in range(0, 900, 180) for run in done[str(offset)]]
 
 

@@ -2,8 +2,8 @@
 
    Every call that changes the disk is a moment: writing, truncating, syncing, renaming, linking, removing. They are
    counted in the first eight bytes of the file MOMENTS_FILE, which outlive the process. At moment MOMENTS_KILL the
-   process gets SIGKILL, in the middle of a write if it is one. From moment MOMENTS_BACK on, the clock of the day is an
-   hour slow. Processes that evalloom starts are left alone. */
+   process gets SIGKILL, in the middle of a write if it is one. From moment MOMENTS_BACK on, or always if that is
+   negative, the clock of the day is an hour slow. Processes that evalloom starts are left alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
