@@ -129,7 +129,7 @@ def refuse_conflicts(datasets: tuple[str, ...], flags: dict[str, Any]) -> None:
         (flags["resume"] and flags["resume_from"], "--resume and --resume-from: expected one of them, got both"),
         (flags["record"] and flags["replay"], "--record and --replay: expected one of them, got both"),
         (flags["watch"] and flags["dry_run"], "--watch and --dry-run: expected one of them, got both"),
-        (flags["watch"] and flags["until_sure"], "--watch and --until-sure: expected one of them, got both"),
+        (flags["watch"] and flags.get("until_sure"), "--watch and --until-sure: expected one of them, got both"),
         (flags["watch"] and "-" in datasets, "--watch: expected a file to watch, got '-' (stdin). Write it to a file"),
     ):
         if is_wrong:
@@ -160,10 +160,10 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def question_of(flags: dict[str, Any]) -> Question | None:
-    """Return what --until-sure is to decide; None without it."""
-    if not flags["until_sure"]:
+    """Return what --until-sure is to decide; None without it, and for commands that do not have it."""
+    if not flags.get("until_sure"):
         for name in ("margin", "against"):
-            if flags[name] is not None:
+            if flags.get(name) is not None:
                 raise usage_error("bad_option", f"--{name}: goes with --until-sure")
         return None
     from evalloom.engine.until_sure import MARGIN, Question  # deferred: few runs have it

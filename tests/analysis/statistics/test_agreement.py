@@ -41,7 +41,7 @@ def ratings(draw: st.DrawFn) -> list[list[int]]:
 UNITS = st.lists(st.lists(st.none() | st.integers(0, 5), min_size=2, max_size=5), min_size=1, max_size=15)
 
 
-# Cohen, "Weighted kappa", Psychological Bulletin 70 (1968), table 1: two judges sort 200 cases into personality disorder,
+# Cohen, "Weighted kappa", Psychological Bulletin 70 (1968): two judges sort 200 cases into personality disorder,
 # neurosis and psychosis. Kappa is .492.
 def test_cohens_kappa_of_cohen() -> None:
     assert cohen_kappa([[88, 14, 18], [10, 40, 10], [2, 6, 12]]) == pytest.approx(0.492, abs=5e-4)
@@ -90,7 +90,7 @@ def test_cohens_kappa_refuses_other_tables(table: list[list[float]]) -> None:
         cohen_kappa([[1, 0], [0, 1]], "cubic")  # type: ignore[arg-type]
 
 
-# Fleiss, "Measuring nominal scale agreement among many raters", Psychological Bulletin 76 (1971), table 1: six
+# Fleiss, "Measuring nominal scale agreement among many raters", Psychological Bulletin 76 (1971): six
 # psychiatrists each sort 30 patients into depression, personality disorder, schizophrenia, neurosis and other.
 PATIENTS = """
     00060 03003 01401 00006 03030 20400 00402 20310 20040 00006 10050 11040 03300 10050 02031

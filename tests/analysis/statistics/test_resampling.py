@@ -23,7 +23,7 @@ def sides(pairs: Pairs) -> tuple[list[int], list[int]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
-# Darwin's plants, Fisher, The Design of Experiments (1935), section 21: heights of 15 pairs of cross- and self-fertilised
+# Darwin's plants, Fisher, The Design of Experiments (1935): heights of 15 pairs of cross- and self-fertilised
 # plants in eighths of an inch. Of all 2^15 signs 863 give a sum at least as large as 314, and as many at most -314.
 DARWIN = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
 
