@@ -91,7 +91,7 @@ def test_without_a_query_the_views_are_listed(call: Call) -> None:
 )
 def test_an_error_has_its_position_and_the_candidates(call: Call, query: str, place: str, message: str) -> None:
     done = call("sql", query)
-    assert done.code == 2 and f"query:{place}: " in done.err and message in done.err and "[bad_query]" in done.err
+    assert done.code == 2 and f"query:{place}: " in done.err and message in done.err and "[bad_sql]" in done.err
     shown, caret = done.err.splitlines()[-2:]
     line, column = map(int, place.split(":"))
     assert shown == f"  {query.splitlines()[line - 1]}" and caret.strip() == "^"
