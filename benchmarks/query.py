@@ -70,8 +70,9 @@ def main() -> int:
         builds.append(build.wall / decode.wall)
         processor.append(build.processor / decode.processor)
         ratios.append(views.wall / bare.wall)
-        print(f"round {number + 1}: decoding {decode.wall:.1f} s, building {build.wall:.1f} s,", end=" ")
-        print(f"opening again {again.wall:.3f} s, bare query {bare.wall:.3f} s, by the views {views.wall:.3f} s")
+        built = f"decoding {decode.wall:.1f} s, building {build.wall:.1f} s, opening again {again.wall:.3f} s"
+        queried = f"bare query {bare.wall:.3f} s, through the views {views.wall:.3f} s"
+        print(f"round {number + 1}: {built}, {queried}")
     for copy in many.glob("*/copy"):
         shutil.rmtree(copy)
     first, then = timed(_BUILD, many), timed(_BUILD, many)
