@@ -205,6 +205,7 @@ FLAGS = [
     ("hop.md", "evalloom stats"),
     ("compare.md", "evalloom compare"),
     ("compare.md", "evalloom baseline save"),
+    ("report.md", "evalloom report"),
     ("pipeline.md", "evalloom pipeline graph"),
     ("pipeline.md", "evalloom pipeline check"),
     *(("prompt-eval.md", f"evalloom prompt-eval {step}") for step in prompt_eval.command.commands),
@@ -218,6 +219,7 @@ FLAGS = [
     ("run.md", "evalloom score"),
     ("run.md", "evalloom batches show"),
     ("run.md", "evalloom doctor"),
+    ("sql.md", "evalloom sql"),
 ]
 """The page that names all flags of each command."""
 WITHOUT_PAGE = {

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Batch, Run, Scored
+from evalloom.core.model import Batch, Run, Scored, Verdict
 
 FORMAT = 2
 MANIFEST, RUNS, VERDICTS = "batch.json", "runs.jsonl", "verdicts.jsonl"
@@ -147,9 +147,23 @@ def _structs(path: Path, type: type[Line], damage: list[Damage] | None) -> Itera
                 damage.append(Damage(path.name, number, str(error)))
             # Where the end of the line before is damaged, both lines are one, and the second is whole.
             for match in _LINE_START.finditer(line, 1):
+                if _is_inside(line, match.start()):
+                    continue
                 with suppress(*_BROKEN):
                     yield number, at + match.start(), _with_time(decoder.decode(line[match.start() :]))
         at += len(line)
+
+
+def _is_inside(line: bytes, start: int) -> bool:
+    """Whether the object at `start` may be a value inside the line: a record of a user may have a key like a run."""
+    if line[start - 1 : start] not in (b":", b",", b"["):
+        return False
+    try:
+        # One damaged byte after a whole line is the end of that line.
+        msgspec.json.decode(line[: start - 1])
+    except _BROKEN:
+        return True
+    return False
 
 
 def _with_time(line: Line) -> Line:
@@ -263,6 +277,31 @@ def in_order(
             if run is not None:
                 scored = _line_at(verdict_lines, verdicts[key], scored_decoder, damage) if key in verdicts else None
                 yield run, scored if scored is not None and _belongs_to(scored, run) else None
+
+
+def scored_runs(path: Path, profiles: list[str], damage: list[Damage] | None = None) -> Iterator[tuple[Run, Scored]]:
+    """Yield every run with its score, as `in_order` does; a run without verdicts has no output, or is unscored."""
+    for run, scored in in_order(path, profiles, damage):
+        has_no_output = run.error or run.skipped or run.blocked
+        yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+
+
+def without_output(run: Run) -> Scored:
+    """Return the score of a run without an output: it met an error, was skipped or was blocked."""
+    if run.error:
+        return Scored(run.key, "error", step=_broken_step(run) if run.trace else "")
+    if run.skipped:
+        reason = run.skipped.removeprefix("conditions: ")
+        verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
+    else:
+        verdict = Verdict("depends_on", "depends_on", "", "blocked", reason=run.blocked)
+    return Scored(run.key, verdict.status, verdicts=[verdict])
+
+
+def _broken_step(run: Run) -> str:
+    from evalloom.matchers.blame import broken_step  # deferred: it imports all matchers
+
+    return broken_step(run.trace)
 
 
 def _last_places(path: Path, type: type[Run] | type[Scored], damage: list[Damage]) -> Iterator[tuple[_Place, Any]]:

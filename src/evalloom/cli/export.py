@@ -16,7 +16,7 @@ from evalloom.console.options import FORCE, refuse_overwriting
 from evalloom.console.outcome import warn
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import one_line, pluralize, printable
-from evalloom.engine.export import StoredRows, exporter_of, report_of
+from evalloom.engine.export import exporter_of, stored_report
 from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results
 from evalloom.files.write import atomic_writer
 from evalloom.reports import run_otel
@@ -64,9 +64,8 @@ def command(batch: str, format: str, output: str, with_content: bool, otlp: str,
         if not force:
             refuse_claimed([Path(output)])
     render = partial(run_otel.render, with_content=with_content) if exporter is OTEL else exporter.render
-    rows = StoredRows(path, warn)
-    report = report_of(rows, catalog)
-    if not stored.finished_at:
+    report, rows = stored_report(path, catalog)
+    if report.state != "finished":
         warn(f"the batch {path.name} is not finished: the export has the runs so far [batch_unfinished]")
     if otlp:
         _send(report, otlp, with_content)
@@ -76,6 +75,8 @@ def command(batch: str, format: str, output: str, with_content: bool, otlp: str,
     elif not otlp:
         render(report, sys.stdout.buffer)
         sys.stdout.flush()
+    for message in report.damage:
+        warn(message)
     left_out = rows.without_record if exporter.needs_records else 0
     if left_out:
         message = f"{pluralize(left_out, 'run')} of lines that could not be read"

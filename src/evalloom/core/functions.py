@@ -120,7 +120,7 @@ def _file(place: str, is_path: bool, folder: Path) -> Path | None:
     steps = place.replace(".", "/")
     names = (place,) if is_path else (f"{steps}.py", f"{steps}/__init__.py")
     for file in (base / name for base in (folder, Path()) for name in names):
-        if file.is_file():
+        if os.path.isfile(file):  # Path.is_file raises for a name that no file can have
             return file.resolve()
     if is_path:
         raise NoFunction(f"there is no file {quote((folder / place).as_posix(), 200)}")

@@ -29,7 +29,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     number = 0
     for run, scored in report.rows:
         counts[scored.status] += 1
-        for kind, data in _events(run, scored, report.case_of(run), batch["models"]):
+        for kind, data in _events(run, scored, report.case_of(run) or Case(run.case_id, {}), batch["models"]):
             event = {
                 "run_id": batch["id"],
                 "event_id": number,
@@ -110,7 +110,7 @@ def _sampling(call: Record, models: Record) -> Record:
     return {
         "prompt": request.get("messages") or [],
         "sampled": [response["text"]] if "text" in response else [],
-        "model": models.get(call.get("llm")) or response.get("model") or None,
+        "model": models.get(call.get("llm", "")) or response.get("model") or None,
         "usage": {
             "prompt_tokens": usage.get("input_tokens", 0),
             "completion_tokens": usage.get("output_tokens", 0),

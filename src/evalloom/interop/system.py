@@ -36,6 +36,8 @@ def _parts() -> Parts:
     from evalloom.interop.promptfoo import dialect as promptfoo
     from evalloom.reports.exporters import Exporter
 
+    what = "results of 'promptfoo eval -o x.json', version 3"
+    promptfoo_results = Exporter("promptfoo", ".promptfoo.json", _promptfoo, what)
     return Parts(
         dialects=(
             promptfoo.DIALECT,
@@ -45,8 +47,9 @@ def _parts() -> Parts:
             ragas.DIALECT,
             pydantic_evals.DIALECT,
         ),
+        reporters=(promptfoo_results,),
         exporters=(
-            Exporter("promptfoo", ".promptfoo.json", _promptfoo, "results of 'promptfoo eval -o x.json', version 3"),
+            promptfoo_results,
             Exporter("openai-evals", ".evals.jsonl", _openai_evals, "log of 'oaieval'"),
         ),
         example=_example,

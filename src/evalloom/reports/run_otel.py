@@ -47,7 +47,7 @@ def requests(report: RunReport, with_content: bool = False) -> Iterator[Record]:
     }
     scope = {"name": "evalloom", "version": __version__}
     for run, scored in report.rows:
-        case = report.case_of(run) if with_content else None
+        case = (report.case_of(run) or Case(run.case_id, {})) if with_content else None
         spans = _Trace(batch, run, scored, case).spans()
         yield {"resourceSpans": [{"resource": resource, "scopeSpans": [{"scope": scope, "spans": spans}]}]}
 

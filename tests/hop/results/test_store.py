@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -349,3 +350,12 @@ def test_a_line_nested_too_deep_is_no_stumbling_block(tmp_path: Path) -> None:
         stream.write(json.dumps(flat_row(2, {"s": 2}))[:-1] + f', "x": {deep}}}\n')
     store = DataStore(tmp_path)
     assert store.get_stats()["total"] >= 1 and store.query_results()["rows"][0]["result"] == {"s": 1}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such file names")
+def test_a_file_name_that_is_not_utf8_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xe4.jsonl")).write_text("{}\n")
+    with pytest.raises(EvalloomError, match=r"udce4.jsonl' is not UTF-8. Rename"):
+        DataStore(tmp_path).get_stats()
+    with pytest.raises(EvalloomError, match="got nothing there"):
+        DataStore(tmp_path / ("x" * 300))

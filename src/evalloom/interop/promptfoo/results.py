@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import IO, Any
 from uuid import NAMESPACE_URL, uuid5
 
-from evalloom import __version__
 from evalloom.core.clock import zulu
 from evalloom.core.digest import sha256_hex
 from evalloom.core.model import Case, Check, Record, Run, Scored, Usage, Verdict
@@ -18,12 +17,17 @@ from evalloom.reports.run_report import RunReport, cell, encode, label, not_pass
 
 name = "promptfoo"
 suffix = ".promptfoo.json"
+_NO_BATCH: Record = {
+    **{"id": "", "created_at": "", "target": "", "evalloom": ""},
+    **{"datasets": [], "profiles": [], "models": {}, "options": {}},
+}
+"""The facts that a batch may lack."""
 _NONE, _ASSERT, _ERROR = 0, 1, 2
 """promptfoo's reasons of a failure."""
 
 
 def render(report: RunReport, stream: IO[bytes]) -> None:
-    batch = report.batch
+    batch = {**_NO_BATCH, **report.batch}
     columns = _Columns(batch)
     for run, scored in report.rows:
         columns.count(run, scored)
@@ -32,7 +36,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     stream.write(encode(head).removesuffix(b"}") + b',"results":[')
     before = b"\n"
     for run, scored in report.rows:
-        stream.write(before + encode(_result(run, scored, report.case_of(run), columns)))
+        stream.write(before + encode(_result(run, scored, report.case_of(run) or Case(run.case_id, {}), columns)))
         before = b",\n"
     config = {
         "description": f"evalloom batch {batch['id']}",
@@ -40,7 +44,11 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
         "providers": list(dict.fromkeys(prompt["provider"] for prompt in columns.prompts.values())),
         "tests": [dataset["path"] for dataset in batch["datasets"]],
     }
-    metadata = {"exportedBy": f"evalloom {__version__}", "evaluationCreatedAt": zulu(batch["created_at"])}
+    metadata = {
+        "exportedBy": "evalloom",
+        "evalloomVersion": batch["evalloom"],
+        "evaluationCreatedAt": zulu(batch["created_at"]),
+    }
     end = {"config": config, "shareableUrl": None, "metadata": metadata}
     stream.write(b'\n],"stats":' + encode(columns.stats()) + b"}," + encode(end).removeprefix(b"{") + b"\n")
 
@@ -60,7 +68,7 @@ class _Columns:
         # Without an llm, the target itself is what answers.
         provider = self.batch["models"].get(llm) or llm or target
         self.prompts[profile] = {
-            "id": sha256_hex(f"{target} {profile}".encode()),
+            "id": sha256_hex(encode([target, profile])),
             "raw": target,
             "label": target,
             "provider": provider,

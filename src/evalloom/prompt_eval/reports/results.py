@@ -43,7 +43,7 @@ def _refuse_other_case(run: Run) -> None:
         raise cannot_export(name, f"{message}. {hint}")
 
 
-def _row(run: Run, scored: Scored, case: Case, points: list[str]) -> Record:
+def _row(run: Run, scored: Scored, case: Case | None, points: list[str]) -> Record:
     # The format has one result for a test_id. What it has no field for goes into one that its readers keep.
     kept = {"profile": run.profile, "repeat": run.repeat, "status": scored.status}
     why = run.error or run.skipped or run.blocked
@@ -55,7 +55,8 @@ def _row(run: Run, scored: Scored, case: Case, points: list[str]) -> Record:
     if not points:
         return record
     marks = {point: Mark() for point in points}
-    scales = {check.name: check.options.get("scale") for check in case.checks if check.kind == "judge"}
+    checks = case.checks if case else ()
+    scales = {check.name: check.options.get("scale") for check in checks if check.kind == "judge"}
     for verdict in scored.verdicts:
         if _is_point(verdict) and scales.get(verdict.name) == _SCALE and verdict.score in SCORES:
             marks[verdict.name] = Mark(int(verdict.score), verdict.reason)
