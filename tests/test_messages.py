@@ -23,7 +23,7 @@ EMITTERS = {
 
 # Codes that are made while the program runs, by the place that makes them.
 MADE = {
-    ("engine/results.py", "self._stop_code"): "llm_unavailable",
+    ("engine/results.py", "self._stop_code"): "llm_unavailable target_unavailable",
     ("data/validate/check.py", "code"): "checks_read checks_not_read",
     ("engine/lint.py", "f'needs_{need}'"): "needs_judge needs_embeddings needs_judge_or_embeddings needs_code",
     ("pipeline/findings.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",

@@ -138,3 +138,14 @@ def test_the_repeats_of_a_case_are_one_item(suite: pytest.Pytester, repeat: str,
     result.assert_outcomes(passed=2 - failed, failed=failed, deselected=2)
     if failed:
         result.stdout.fnmatch_lines(["*ann*: 2 of 3 passed*"])
+
+
+def test_a_digest_has_its_place_beside_it(suite: pytest.Pytester) -> None:
+    suite.path.joinpath("tests.json").write_text(
+        '[{"vars": {"q": "x"}, "assert": [{"type": "equals", "value": "y"}]}]', encoding="utf-8"
+    )
+    suite.path.joinpath("evalloom.yaml").write_text(
+        SETTINGS.replace("hello_basic_v1.jsonl", "tests.json").replace("{{name}}", "{{q}}"), encoding="utf-8"
+    )
+    result = suite.runpytest_subprocess("--evalloom")
+    result.stdout.re_match_lines([r"_+ [0-9a-f]{12} .*tests\.json:1 _+"])

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         line_number,
         manifest,
         pairs,
+        scored_runs,
         warn_of_damage,
     )
 
@@ -60,6 +61,7 @@ __all__ = [
     "remove",
     "remove_baseline",
     "save_baseline",
+    "scored_runs",
     "warn_of_damage",
 ]
 _BASELINES = (
@@ -74,7 +76,8 @@ _load = lazy_names(
         "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "is_in_use", "new_id", "remove"),
         "evalloom.batchlog.log": ("Log", "Rescoring"),
         "evalloom.batchlog.read": (
-            *("Damage", "RunIndex", "finished", "in_order", "line_number", "manifest", "pairs", "warn_of_damage"),
+            *("Damage", "RunIndex", "finished", "in_order", "line_number", "manifest", "pairs"),
+            *("scored_runs", "warn_of_damage"),
         ),
     },
 )

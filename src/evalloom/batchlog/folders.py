@@ -35,10 +35,11 @@ def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message:
 
 def _folders(folder: Path) -> Iterator[Path]:
     """Yield the folders of batches, also of those whose manifest is lost."""
-    yield from filter(_is_batch, folder.iterdir() if folder.is_dir() else ())
+    yield from filter(is_batch, folder.iterdir() if folder.is_dir() else ())
 
 
-def _is_batch(path: Path) -> bool:
+def is_batch(path: Path) -> bool:
+    """Whether a folder is a batch, also one whose manifest is lost."""
     # Not Path.is_file, which raises for a name that is too long for a file.
     return os.path.isfile(path / MANIFEST) or (os.path.isfile(path / RUNS) and os.path.getsize(path / RUNS) > 0)
 
@@ -50,7 +51,7 @@ def find(name: str, folder: Path = FOLDER) -> Path:
         if newest is None:
             raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
         return newest
-    if _is_batch(Path(name)):
+    if is_batch(Path(name)):
         return Path(name)
     ids = sorted(path.name for path in _folders(folder))
     matches = [id for id in ids if id == name] or [id for id in ids if id.startswith(name) and _ID.fullmatch(name)]

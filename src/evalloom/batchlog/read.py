@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Batch, Run, Scored
+from evalloom.core.model import Batch, Run, Scored, Verdict
 
 FORMAT = 2
 MANIFEST, RUNS, VERDICTS = "batch.json", "runs.jsonl", "verdicts.jsonl"
@@ -277,6 +277,31 @@ def in_order(
             if run is not None:
                 scored = _line_at(verdict_lines, verdicts[key], scored_decoder, damage) if key in verdicts else None
                 yield run, scored if scored is not None and _belongs_to(scored, run) else None
+
+
+def scored_runs(path: Path, profiles: list[str], damage: list[Damage] | None = None) -> Iterator[tuple[Run, Scored]]:
+    """Yield every run with its score, as `in_order` does; a run without verdicts has no output, or is unscored."""
+    for run, scored in in_order(path, profiles, damage):
+        has_no_output = run.error or run.skipped or run.blocked
+        yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+
+
+def without_output(run: Run) -> Scored:
+    """Return the score of a run without an output: it met an error, was skipped or was blocked."""
+    if run.error:
+        return Scored(run.key, "error", step=_broken_step(run) if run.trace else "")
+    if run.skipped:
+        reason = run.skipped.removeprefix("conditions: ")
+        verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
+    else:
+        verdict = Verdict("depends_on", "depends_on", "", "blocked", reason=run.blocked)
+    return Scored(run.key, verdict.status, verdicts=[verdict])
+
+
+def _broken_step(run: Run) -> str:
+    from evalloom.matchers.blame import broken_step  # deferred: it imports all matchers
+
+    return broken_step(run.trace)
 
 
 def _last_places(path: Path, type: type[Run] | type[Scored], damage: list[Damage]) -> Iterator[tuple[_Place, Any]]:

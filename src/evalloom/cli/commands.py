@@ -61,6 +61,8 @@ RUNNING = (
     _own("report", "Write a batch to files: HTML, JSON, CSV, JUnit XML."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),
+    _own("stats", "Summarize batches by tag, profile, check …, and failures by cause."),
+    _own("sql", "Run an SQL query over batches."),
 )
 FILES = (
     _own("validate", "Check test files for errors before a run."),

@@ -192,5 +192,6 @@ class RunCommand:
             print_failed_gates(results, hide)
         else:
             next_step = self._next_step(results.path.name)
-            print_lines(result_lines(results, next_step, self._more_lines()), hide=hide)
+            lines = result_lines(results, next_step, self._more_lines(), plan.options.fail_under)
+            print_lines(lines, hide=hide)
         print_problem(results.problem, hide)

@@ -112,7 +112,7 @@ def command(
             # Scoring again does not repeat the runs that ended in an error.
             summary = results.summary
             next_step = f"evalloom batches show {summary.batch} --status error" if summary.error else ""
-            print_lines(result_lines(results, next_step), hide=hide)
+            print_lines(result_lines(results, next_step, fail_under=settings.run.fail_under), hide=hide)
         print_problem(results.problem, hide)
     return exit_code(results, settings.run.fail_under)
 

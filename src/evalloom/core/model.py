@@ -95,6 +95,14 @@ class Check(Struct, frozen=True):
     options: Mapping[str, Any] = {}
 
 
+def check_name(check: Check) -> str:
+    """Return the name of a check and of its verdict: its own, or its kind and place."""
+    if check.name:
+        return check.name
+    kind = f"not_{check.kind}" if check.options.get("negate") is True else check.kind
+    return kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
+
+
 class Case(Struct, frozen=True):
     """One test: its inputs, its checks, and the record it was read from."""
 

@@ -116,6 +116,8 @@ class Dialect(Struct, frozen=True):
     """Yields the records in a document such as a config file; None if it is not of this format."""
     pairing: Pairing | None = None
     """Pairs of cases that need both sides."""
+    category: Callable[[Record], str] = lambda record: ""
+    """Returns the category of a case, where the format has a field for it under another name."""
     id_field: str = "id"
     not_object_code: str = "json_not_object"
     """The code of the finding about a row that is not an object."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
-from evalloom.batchlog import Damage, in_order, manifest, warn_of_damage
+from evalloom.batchlog import Damage, manifest, scored_runs, warn_of_damage
 from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
@@ -89,6 +89,10 @@ class Results:
     def count_of(self, run: Run) -> Count:
         """Return how many repeats of a run's case passed under its profile, of how many that count."""
         return self._tally.count_of(run)
+
+    def latencies(self, *shares: float) -> list[float | None]:
+        """Return percentiles of the latencies of all runs with an answer, for shares from 0 to 1."""
+        return self._tally.group().latencies(*shares)
 
     def not_scored(self) -> dict[tuple[Status, str], int]:
         """Return why runs were skipped, blocked or not scored, with counts, the most frequent reason first."""
@@ -179,11 +183,13 @@ OWN_OUTCOME = "has_own_outcome"
 UNTIL_SURE = "until_sure"
 """The option of a batch that stops when a question is decided, and the key of the answer in its summary."""
 
+LEFT_OUT = "left_out"
+"""The option of a batch with the number of cases that it left out because its results had decided the question."""
+
 
 def has_stopped_when_sure(batch: Batch) -> bool:
     """Whether a batch left out cases because of its own results, so that usual intervals are too narrow for it."""
-    answer = batch.summary.get(UNTIL_SURE) or {}
-    return bool(answer.get("started", 0) < answer.get("cases", 0))
+    return bool(batch.options.get(LEFT_OUT))
 
 
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:
@@ -191,12 +197,6 @@ def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) 
 
     A run without verdicts has no output, or is unscored.
     """
-    # Deferred: it imports all matchers, which listing batches does not need.
-    from evalloom.engine.score import without_output
-
-    profiles = [profile.name for profile in manifest(path).profiles]
     damage: list[Damage] = []
-    for run, scored in in_order(path, profiles, damage):
-        has_no_output = run.error or run.skipped or run.blocked
-        yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+    yield from scored_runs(path, [profile.name for profile in manifest(path).profiles], damage)
     warn_of_damage(damage, path, warn)

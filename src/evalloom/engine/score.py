@@ -12,10 +12,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict
+from evalloom.batchlog.read import without_output
+from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict, check_name
 from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
 from evalloom.matchers.base import number_of
-from evalloom.matchers.blame import blamed, broken_step, steps_in
+from evalloom.matchers.blame import blamed, steps_in
 from evalloom.matchers.negation import negate
 from evalloom.matchers.where import Missing, find
 
@@ -39,18 +40,6 @@ class _Part(Struct, frozen=True):
     @property
     def is_scored(self) -> bool:
         return self.share is not None
-
-
-def without_output(run: Run) -> Scored:
-    """Return the score of a run without an output: it met an error, was skipped or was blocked."""
-    if run.error:
-        return Scored(run.key, "error", step=broken_step(run.trace) if run.trace else "")
-    if run.skipped:
-        reason = run.skipped.removeprefix("conditions: ")
-        verdict = Verdict("conditions", "conditions", "", "skipped", reason=reason)
-    else:
-        verdict = Verdict("depends_on", "depends_on", "", "blocked", reason=run.blocked)
-    return Scored(run.key, verdict.status, verdicts=[verdict])
 
 
 def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
@@ -140,14 +129,10 @@ def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:
 def _verdict(check: Check, grade: CheckResult) -> Verdict:
     passed = grade.passed
     score = grade.score
-    name = check.name
-    if not name:
-        kind = f"not_{check.kind}" if check.options.get("negate") is True else check.kind
-        name = kind if check.where == "output" else f"{kind} {check.where.removeprefix('output.')}"
     if score is None and passed is not None:
         score = 1.0 if passed else 0.0
     return Verdict(
-        name,
+        check_name(check),
         check.kind,
         check.where,
         "unscored" if passed is None else "passed" if passed else "failed",

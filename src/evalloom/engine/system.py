@@ -12,9 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from evalloom.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import click
 
-    from evalloom.core.model import Record
+    from evalloom.batchlog.copy import Source
+    from evalloom.core.model import Batch, Record
     from evalloom.data.formats import Formats
     from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.example import Example
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "report", "baseline", "batches"),
+    *("run", "score", "compare", "report", "baseline", "batches", "stats", "sql"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
@@ -157,6 +160,30 @@ class Catalog:
     def batch_kind(self, config: Record) -> BatchKind | None:
         """The kind of a batch by its configuration; None for a batch like any other."""
         return self.batch_kinds.get(str(config.get("kind")))
+
+    def system_of(self, batch: Batch) -> str:
+        """The system of a batch, by its kind or by the dialect of its first dataset; empty if no system knows it."""
+        kind = str(batch.config.get("kind"))
+        dialect = batch.datasets[0].dialect if batch.datasets else ""
+        for system, parts in zip(self.systems, self.parts, strict=True):
+            if any(own.name == kind for own in parts.batch_kinds()):
+                return system.name
+        for system, parts in zip(self.systems, self.parts, strict=True):
+            if any(own.name == dialect for own in parts.dialects):
+                return system.name
+        return ""
+
+    @cached_property
+    def result_commands(self) -> tuple[click.Command, ...]:
+        """The commands of systems that summarize results in their own format."""
+        return tuple(parts.result_command() for parts in self.parts if parts.result_command is not None)
+
+    def result_sources(self, path: Path) -> list[Source] | None:
+        """The results in a file or folder of a system's own format; None if no system reads it."""
+        for parts in self.parts:
+            if parts.results is not None and (sources := parts.results(path)) is not None:
+                return sources
+        return None
 
     @cached_property
     def batch_kinds(self) -> dict[str, BatchKind]:

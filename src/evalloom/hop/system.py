@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, System
+from evalloom.engine.system import System
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     import click
 
+    from evalloom.batchlog.copy import Source
     from evalloom.core.model import Record
     from evalloom.data.dialect import Rules
     from evalloom.engine.example import Example
@@ -46,6 +47,12 @@ def _stats() -> click.Command:
     return command
 
 
+def _results(path: Path) -> list[Source] | None:
+    from evalloom.hop.results.sources import results_in
+
+    return results_in(path)
+
+
 def _starter() -> Starter:
     from evalloom.hop.starter import STARTER
 
@@ -71,6 +78,8 @@ def _parts() -> Parts:
         reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
+        results=_results,
+        result_command=_stats,
         starter=_starter,
         example=_example,
     )
@@ -80,5 +89,4 @@ SYSTEM = System(
     name="hop",
     title="HOP batch tests",
     parts=_parts,
-    commands=(Command("stats", "Summarize HOP results in a folder, and compare profiles.", _stats),),
 )

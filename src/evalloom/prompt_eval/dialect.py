@@ -277,6 +277,7 @@ DIALECT = Dialect(
     write=write,
     expand=expand,
     schema=schema,
+    category=lambda record: str(record.get("test_category") or ""),
     id_field="test_id",
     as_array=True,
     rank=20,
