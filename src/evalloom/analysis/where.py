@@ -66,7 +66,9 @@ class _Parser:
             match = _TOKEN.match(self._text, at)
             if match is None:
                 start = len(self._text) - len(self._text[at:].lstrip())
-                raise self._unexpected_at(start, "a name, a number, a text in quotes or a comparison", self._text[start])
+                raise self._unexpected_at(
+                    start, "a name, a number, a text in quotes or a comparison", self._text[start]
+                )
             kind = match.lastgroup or ""
             word = match[kind]
             if kind == "word" and word.lower() in _WORDS:
