@@ -24,6 +24,7 @@ from evalloom.engine.outputs import reporters_for, write_outputs
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume
+from evalloom.engine.until_sure import MARGIN, Question
 from evalloom.files.source import source_of
 from evalloom.files.write import refuse_unwritable
 from evalloom.settings import RunSettings
@@ -57,6 +58,9 @@ def evaluate(
     judge: str = "",
     config: str | Path = "",
     resume: bool = False,
+    until_sure: bool = False,
+    margin: float | None = None,
+    against: str = "",
     warn: Callable[[str], None] = print,
     **options: Any,
 ) -> Results:
@@ -79,6 +83,7 @@ def evaluate(
             judge=judge,
             options={**options, **({"profiles": names} if names else {})},
             python_cases=_python_cases(dataset),
+            question=_question(until_sure, margin, against),
         ),
         loaded,
     )
@@ -97,6 +102,14 @@ def evaluate(
         raise
     write_outputs(results, outputs)
     return results
+
+
+def _question(until_sure: bool, margin: float | None, against: str) -> Question | None:
+    if until_sure:
+        return Question(MARGIN if margin is None else margin, against)
+    if margin is not None or against:
+        raise usage_error("bad_option", "evaluate: margin and against go with until_sure=True")
+    return None
 
 
 def _paths(dataset: Cases) -> tuple[str, ...]:

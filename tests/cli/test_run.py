@@ -750,3 +750,19 @@ def test_the_case_that_passes_least_often_comes_first(in_process: Call) -> None:
     Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = in_process("run", "cases.jsonl", "-j", "1", "--repeat", "5").out
     assert re.findall(r"FAILED (c\d) .*?: (\d of \d)", out) == [("c2", "2 of 5"), ("c3", "3 of 5"), ("c4", "4 of 5")]
+
+
+@pytest.mark.req("WORK-16")
+def test_until_sure_says_what_is_decided_and_how_many_cases_were_saved(run: Call) -> None:
+    lines = (json.dumps({"id": f"c{n}", "inputs": {"n": n}, "expected_output": n}) for n in range(300))
+    Path("cases.jsonl").write_text("\n".join(lines) + "\n")
+    Path("functions.py").write_text("def same(n):\n    return n\n\n\ndef off(n):\n    return n + 1\n")
+    flags = ("--until-sure", "--fail-under", "90%", "--target")
+    done = run(*flags, "python:functions:same")
+    assert done.code == 0
+    assert " of 300 cases in random order; " in done.out
+    assert "the pass rate is at least 90%" in done.out
+    assert run(*flags, "python:functions:off").code == 1
+    done = run(*flags, "python:functions:same", "--limit", "3", "--json")
+    assert done.code == 3
+    assert json.loads(done.out)["problem"]["code"] == "not_sure"

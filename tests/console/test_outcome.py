@@ -15,7 +15,7 @@ from evalloom.engine.results import Results
 
 # As floats, 99.9 / 100 is more than 999 / 1000.
 def test_a_percentage_is_the_number_it_says() -> None:
-    assert [rate(text) for text in ("99.9%", "66 %", "100%", "0.9")] == [0.999, 0.66, 1.0, 0.9]
+    assert [rate("--fail-under", text) for text in ("99.9%", "66 %", "100%", "0.9")] == [0.999, 0.66, 1.0, 0.9]
     assert pass_rule("99.9%") == (0.999, None)
 
 

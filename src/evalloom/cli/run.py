@@ -17,7 +17,7 @@ from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, printing_findings, summary_json, warn
 from evalloom.console.progress import showing
-from evalloom.console.run_options import refuse_conflicts, run_options, settings_of
+from evalloom.console.run_options import question_of, refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, result_lines
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import pluralize
@@ -78,6 +78,7 @@ def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest
         flags["replay"],
         settings_of(flags),
         Reading(flags["dialect"], parse_mapping(flags["mapping"]), flags["encoding"]),
+        question=question_of(flags),
     )
 
 

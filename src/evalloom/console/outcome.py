@@ -41,9 +41,11 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     """0 good, 1 a case or a gate failed, 3 could not finish, or what is expected could not be scored (WORK-1)."""
     if results.stopped:
         return 3
+    if results.answer is not None and results.answer.decides:
+        fail_under = None  # it was the threshold of --until-sure
     # Rounded as in a gate: the mean of the shares 0.1 and 0.7 is 0.39999999999999997.
     rate = None if results.pass_rate is None else round(results.pass_rate, 9)
-    if bool(results.summary.failing) if fail_under is None else rate is not None and rate < fail_under:
+    if results.failed if fail_under is None else rate is not None and rate < fail_under:
         return 1
     if results.problem:
         return 3
@@ -59,10 +61,12 @@ def print_problem(problem: BatchProblem | None, hide: Hide = str) -> None:
 
 def summary_json(results: Results, hide: Hide = str) -> bytes:
     """Return the summary as `--json` prints it: the figures, the gates, and the problem or null."""
+    from evalloom.engine.results import described  # deferred: commands that only warn need nothing of it
+
     problem = results.problem
-    described = problem and {"code": problem.code, "message": hide(problem.message)}
+    shown = problem and {"code": problem.code, "message": hide(problem.message)}
     gates = [msgspec.to_builtins(gate) for gate in results.gates]
-    return msgspec.json.encode({**msgspec.to_builtins(results.summary), "gates": gates, "problem": described})
+    return msgspec.json.encode({**described(results.summary, results.answer), "gates": gates, "problem": shown})
 
 
 def print_failed_gates(results: Results, hide: Hide = str) -> None:

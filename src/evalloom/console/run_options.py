@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -11,6 +11,9 @@ from evalloom.console.options import FORCE
 from evalloom.core.errors import usage_error
 from evalloom.engine.system import Catalog
 from evalloom.targets import forms
+
+if TYPE_CHECKING:
+    from evalloom.engine.until_sure import Question
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -85,12 +88,21 @@ _ACCEPTING = (
     ALLOW_UNSCORED,
     click.option("--no-checks", is_flag=True, help="Accept that nothing is expected of any case; else exit code 3."),
 )
+_UNTIL_SURE = (
+    click.option(
+        "--until-sure",
+        is_flag=True,
+        help="Run cases in random order, and stop when --fail-under or --against is decided.",
+    ),
+    click.option("--margin", metavar="RATE", help="With --until-sure: how much worse is accepted. Default: 0.05."),
+    click.option("--against", metavar="NAME", help="With --until-sure: compare with this baseline or batch."),
+)
 _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when files change, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, *_ACCEPTING, _WATCH), command)
+    return _with((*_WHAT, *_HOW, *_ACCEPTING, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -117,6 +129,7 @@ def refuse_conflicts(datasets: tuple[str, ...], flags: dict[str, Any]) -> None:
         (flags["resume"] and flags["resume_from"], "--resume and --resume-from: expected one of them, got both"),
         (flags["record"] and flags["replay"], "--record and --replay: expected one of them, got both"),
         (flags["watch"] and flags["dry_run"], "--watch and --dry-run: expected one of them, got both"),
+        (flags["watch"] and flags["until_sure"], "--watch and --until-sure: expected one of them, got both"),
         (flags["watch"] and "-" in datasets, "--watch: expected a file to watch, got '-' (stdin). Write it to a file"),
     ):
         if is_wrong:
@@ -137,13 +150,26 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     if flags["output"]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:
-        values["fail_under"] = rate(flags["fail_under"])
+        values["fail_under"] = rate("--fail-under", flags["fail_under"])
     if flags.get("pass_if") is not None:
         values["pass_if"], repeats = pass_rule(flags["pass_if"])
         if repeats is not None and values.setdefault("repeat", repeats) != repeats:
             message = f"--pass-if {flags['pass_if']} is for {repeats} repeats, and --repeat is {values['repeat']}"
             raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
     return values
+
+
+def question_of(flags: dict[str, Any]) -> Question | None:
+    """Return what --until-sure is to decide; None without it."""
+    if not flags["until_sure"]:
+        for name in ("margin", "against"):
+            if flags[name] is not None:
+                raise usage_error("bad_option", f"--{name}: goes with --until-sure")
+        return None
+    from evalloom.engine.until_sure import MARGIN, Question  # deferred: few runs have it
+
+    margin = MARGIN if flags["margin"] is None else rate("--margin", flags["margin"])
+    return Question(margin, flags["against"] or "")
 
 
 _PLAIN = ("concurrency", "repeat", "limit", "filter", "max_cost", "max_tokens", "max_time", "timeout_s")
@@ -154,12 +180,12 @@ def parted(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def rate(text: str) -> float:
+def rate(flag: str, text: str) -> float:
     """Parse `0.9` or `90%`."""
     try:
         return _share(text)
     except ValueError:
-        raise usage_error("bad_option", f"--fail-under: expected a rate such as 0.9 or 90%, got {text!r}") from None
+        raise usage_error("bad_option", f"{flag}: expected a rate such as 0.9 or 90%, got {text!r}") from None
 
 
 def pass_rule(text: str) -> tuple[float, int | None]:

@@ -15,6 +15,7 @@ from evalloom.core.text import one_line, pluralize, printable
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
     from evalloom.engine.results import Results
+    from evalloom.engine.until_sure import Answer, ProfileAnswer, Question
 
 _SHOWN = 5
 _SHOWN_MISMATCHES = 3
@@ -38,6 +39,8 @@ def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Lin
         yield "", ""
     yield from _table(results)
     yield from _repeat_lines(summary)
+    if results.answer is not None:
+        yield from _answer_lines(results.answer)
     yield from more_lines
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
@@ -149,6 +152,35 @@ def _repeat_lines(summary: Summary) -> Iterator[Line]:
             some, every = f"pass@{k} {figures.pass_at[k]:.1%}", f"pass^{k} {figures.pass_hat[k]:.1%}"
             cases = f"{pluralize(figures.cases, 'case')}, {figures.flaky:,} flaky"
             yield f"{prefix}{cases} · {some} (at least one of {k} runs passes) · {every} (all {k} pass)", ""
+
+
+def _answer_lines(answer: Answer) -> Iterator[Line]:
+    """Yield what --until-sure decided, and after how many cases."""
+    ran = f"{answer.started:,} of {pluralize(answer.cases, 'case')} in random order"
+    saved = f"; {answer.cases - answer.started:,} saved" if answer.cases > answer.started else ""
+    yield f"{'Sure' if answer.is_sure else 'Not sure'} after {ran}{saved}", "bold"
+    for profile in answer.profiles:
+        name = f"{printable(profile.profile)}: " if len(answer.profiles) > 1 else ""
+        style = "red" if profile.conclusion in ("below", "worse") else ""
+        yield f"{name}{_conclusion(answer.question, profile)}", style
+
+
+def _conclusion(question: Question, profile: ProfileAnswer) -> str:
+    base, margin = printable(question.baseline), f"{100 * question.margin:.4g} points"
+    threshold = f"{100 * (question.threshold or 0):.4g}%"
+    if base:
+        interval = f"95 % CI of the difference {100 * profile.low:+.1f} to {100 * profile.high:+.1f} points"
+    else:
+        interval = f"95 % CI {percent_interval(profile.low, profile.high)}"
+    conclusion = {
+        "at_least": f"the pass rate is at least {threshold}, or less than {margin} below",
+        "below": f"the pass rate is below {threshold}",
+        "not_worse": f"the pass rate is not {margin} below {base}",
+        "worse": f"the pass rate is below {base}",
+        "known": f"the pass rate is known to ±{margin}",
+        "open": "the cases do not decide it",
+    }[profile.conclusion]
+    return f"{conclusion} ({interval}, {pluralize(profile.cases, 'case')})"
 
 
 def _rates(figures: Figures) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from evalloom.core.model import Batch, Profile
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.batch_kind import PLAIN, BatchKind
 from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of, runs_of_baseline
+from evalloom.engine.results import has_stopped_when_sure
 from evalloom.engine.system import Catalog
 
 PREFERRED = "baseline"
@@ -106,6 +107,9 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
             warn(f"{printable(side.name)}: the batch is unfinished; only its finished runs are compared")
+        if has_stopped_when_sure(side.batch):
+            message = "it stopped by its own results (--until-sure), so these intervals are too narrow"
+            warn(f"{printable(side.name)}: {message} [stopped_when_sure]")
     pairs = _pairs(request, now.batch, base.batch)
     if not request.any_config:
         _check_config(now, base, pairs)
@@ -130,6 +134,26 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
         request.allowed_drops,
         request.is_strict,
     )
+
+
+def shares_before(
+    now: Batch, name: str, home: Path, catalog: Catalog, warn: Warn
+) -> tuple[float | None, dict[str, dict[tuple[str, int], float]]]:
+    """Return the pass rule of a new batch and a baseline, and the share that each case of the baseline passed.
+
+    The shares are by profile of the new batch, then by id and occurrence of the case.
+    """
+    request = ComparisonRequest(now.id, name, home=home)
+    base = _base_side(name, home, catalog, warn)
+    pairs = _pairs(request, now, base.batch)
+    _check_config(_Side(now.id, now, _kind(now, catalog), lambda by_number: iter(())), base, pairs)
+    pass_if = _common_pass_rule(now, base.batch, warn)
+    shares: dict[str, dict[tuple[str, int], float]] = {name: {} for name, _ in pairs}
+    for profile, result in results_of(base.runs(False), False, pass_if):
+        for new_name, base_name in pairs:
+            if profile == base_name and result.share is not None:
+                shares[new_name][result.case_id, result.occurrence] = result.share
+    return pass_if, shares
 
 
 def _check_config(now: _Side, base: _Side, pairs: list[tuple[str, str]]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from functools import partial
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,13 +15,13 @@ from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
-from evalloom.core.model import Request, Response, Run
+from evalloom.core.model import Batch, Request, Response, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
-from evalloom.engine.results import Results, accepted_by
+from evalloom.engine.results import Results, accepted_by, described
 from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
@@ -28,6 +29,9 @@ from evalloom.llms import LlmOptions, Llms
 from evalloom.reports.lint import LintReport
 from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
+
+if TYPE_CHECKING:
+    from evalloom.engine.until_sure import Shares, UntilSure
 
 
 class InvalidData(EvalloomError):
@@ -166,8 +170,11 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(plan.options.concurrency)
             live.tally.pass_if = log.batch.options.get("pass_if")
-            queue = DependencyQueue(plan.jobs(previous.done, previous.by_number), needs, live.slots.wake.set)
-            scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue)
+            until_sure = _until_sure(plan, log.batch, warn) if plan.question else None
+            in_order = partial(until_sure.draw, seed=log.batch.id) if until_sure else iter
+            jobs = plan.jobs(previous.done, previous.by_number, in_order)
+            queue = DependencyQueue(jobs, needs, live.slots.wake.set)
+            scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue, until_sure)
             code = ""
             with running_users_code():
                 try:
@@ -178,9 +185,12 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                         await scorer.finish()
                     stopped, code = str(error), error.code
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
+            answer = until_sure.answer() if until_sure else None
+            if answer is not None:
+                summary = answer.with_intervals(summary)
             facts = {
                 "finished_at": "" if stopped else utc_now(),
-                "summary": msgspec.to_builtins(summary),
+                "summary": described(summary, answer),
                 "outages": llms.in_outage() if stopped else [],
             }
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
@@ -190,7 +200,22 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     for note in plan.target.notes():
         warn(note)
     accepted = accepted_by(options, log.batch.options)
-    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code)
+    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code, answer)
+
+
+def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilSure:
+    """Return what follows the results and decides when to stop."""
+    # Deferred: few runs stop by their results.
+    from evalloom.engine.compare import shares_before
+    from evalloom.engine.until_sure import UntilSure
+
+    assert plan.question is not None
+    pass_if: float | None = batch.options.get("pass_if")
+    shares: Shares = {}
+    if plan.question.baseline:
+        pass_if, shares = shares_before(batch, plan.question.baseline, plan.home, plan.catalog, warn)
+    names = [profile.name for profile in plan.profiles]
+    return UntilSure(plan.question, names, plan.options.repeats, pass_if, shares)
 
 
 async def _recount(

@@ -24,7 +24,7 @@ from evalloom.data.dialect import Rules
 from evalloom.data.identity import FileNames
 from evalloom.data.mapping import Mapping
 from evalloom.engine.cases import select_cases, with_checks
-from evalloom.engine.results import OWN_OUTCOME
+from evalloom.engine.results import OWN_OUTCOME, UNTIL_SURE
 from evalloom.engine.run import Conditions, Jobs, Keys, SelectedCase
 from evalloom.engine.system import Catalog
 from evalloom.files.source import Source
@@ -34,6 +34,7 @@ from evalloom.targets import BuiltTarget
 
 if TYPE_CHECKING:
     from evalloom.engine.survey import Survey
+    from evalloom.engine.until_sure import Question
 
 CHECK_LISTS = "check_lists"
 """The option of a batch that says which records may have a list of checks."""
@@ -80,6 +81,8 @@ class Plan(Struct, frozen=True, dict=True):
     only: frozenset[str] | None = None
     """The keys of the runs to do; None for all."""
     metadata: BatchMetadata = BatchMetadata()
+    question: Question | None = None
+    """What decides when to stop; None to run every case."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
 
@@ -143,10 +146,15 @@ class Plan(Struct, frozen=True, dict=True):
     def keys(self) -> Keys:
         return Keys(self.target.digest, self.profile_digests(), self.catalog.formats.beside_inputs)
 
-    def jobs(self, done: Collection[str] = (), by_number: bool = False) -> Jobs:
+    def jobs(
+        self,
+        done: Collection[str] = (),
+        by_number: bool = False,
+        in_order: Callable[[Iterator[SelectedCase]], Iterator[SelectedCase]] = iter,
+    ) -> Jobs:
         """Return the jobs of all requested runs that are not done; `by_number` as for `cases`."""
         return Jobs(
-            self.cases(by_number),
+            in_order(self.cases(by_number)),
             self.profiles,
             self.options.repeats,
             self.keys(),
@@ -188,7 +196,12 @@ class Plan(Struct, frozen=True, dict=True):
             },
             config=self.metadata.config,
             documents=self.metadata.documents,
-            options={**msgspec.to_builtins(self.options), **self.metadata.options, **self._facts_about_target()},
+            options={
+                **msgspec.to_builtins(self.options),
+                **self.metadata.options,
+                **self._facts_about_target(),
+                **({UNTIL_SURE: msgspec.to_builtins(self.question)} if self.question else {}),
+            },
             judge=self.judge,
         )
 

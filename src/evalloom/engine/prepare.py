@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -33,6 +34,9 @@ from evalloom.settings import profile as find_profile
 from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
+if TYPE_CHECKING:
+    from evalloom.engine.until_sure import Question
+
 
 class RunRequest(Struct, frozen=True):
     """What a user asks to run; evalloom.yaml fills what is empty. `options` are fields of RunSettings."""
@@ -48,6 +52,8 @@ class RunRequest(Struct, frozen=True):
     python_cases: tuple[Case, ...] = ()
     """Cases from Python instead of from files."""
     metadata: BatchMetadata = BatchMetadata()
+    question: Question | None = None
+    """What decides when to stop; None to run every case."""
 
 
 def prepare(request: RunRequest, catalog: Catalog) -> Plan:
@@ -89,7 +95,19 @@ def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
         record=request.record,
         replay=request.replay,
         metadata=request.metadata,
+        question=_question(request.question, options),
     )
+
+
+def _question(question: Question | None, options: RunSettings) -> Question | None:
+    """Complete the question of --until-sure: --fail-under is its threshold."""
+    if question is None:
+        return None
+    if not 0 < question.margin < 1:
+        raise usage_error("bad_option", f"--margin: expected a rate above 0 and below 1, got {question.margin:g}")
+    if question.baseline and options.fail_under is not None:
+        raise usage_error("bad_option", "--until-sure: expected --fail-under or --against, got both")
+    return msgspec.structs.replace(question, threshold=options.fail_under)
 
 
 def _run_options(options: Record) -> Record:

@@ -7,16 +7,18 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
 from evalloom.batchlog import Damage, manifest, scored_runs, warn_of_damage
-from evalloom.core.model import Record, Run, Scored, Status
+from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
     from evalloom.analysis.gates import GateResult
+    from evalloom.engine.until_sure import Answer
     from evalloom.settings import RunSettings
 
 
@@ -53,8 +55,11 @@ class Results:
         stopped: str = "",
         accepted: Accepted = NOTHING_ACCEPTED,
         stop_code: str = "",
+        answer: Answer | None = None,
     ) -> None:
         """`stop_code` is the code of the message `stopped`, if it has one."""
+        self.answer = answer
+        """What --until-sure decided; None without it."""
         self.path = path
         self._accepted = accepted
         self._stop_code = stop_code
@@ -113,7 +118,16 @@ class Results:
             return None if is_accepted else unscored_problem(unscored, self.summary.total, self.unscored())
         if nothing and not self.summary.passed + self.summary.failed:
             return None if accepted.no_checks or accepted.has_own_outcome else NOTHING_CHECKED
+        if self.answer is not None and self.answer.decides and not self.answer.is_sure:
+            return BatchProblem("not_sure", self.answer.why_open)
         return None
+
+    @property
+    def failed(self) -> bool:
+        """Whether cases failed; with --until-sure, whether it decided that too many do."""
+        if self.answer is not None and self.answer.decides:
+            return self.answer.is_bad
+        return bool(self.summary.failing)
 
     @property
     def pass_rate(self) -> float | None:
@@ -123,12 +137,18 @@ class Results:
     def passed(self) -> bool:
         """Whether the batch is complete, no case and no gate failed, and nothing that is expected is unscored."""
         is_open = self.stopped or self.problem is not None
-        return not self.summary.failing and not is_open and all(gate.holds for gate in self.gates)
+        return not self.failed and not is_open and all(gate.holds for gate in self.gates)
 
     def __repr__(self) -> str:
         summary = self.summary
         rate = "no case counted" if summary.pass_rate is None else f"pass rate {summary.pass_rate:.1%}"
         return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+
+
+def described(summary: Summary, answer: Answer | None) -> Record:
+    """Return a summary as `--json` and the manifest have it."""
+    record: Record = msgspec.to_builtins(summary)
+    return {**record, UNTIL_SURE: msgspec.to_builtins(answer)} if answer is not None else record
 
 
 NOTHING_CHECKED = BatchProblem(
@@ -156,6 +176,14 @@ def accepted_by(options: RunSettings, stored: Record) -> Accepted:
 
 OWN_OUTCOME = "has_own_outcome"
 """The option of a batch whose target gives a result without expectations."""
+UNTIL_SURE = "until_sure"
+"""The option of a batch that stops when a question is decided, and the key of the answer in its summary."""
+
+
+def has_stopped_when_sure(batch: Batch) -> bool:
+    """Whether a batch left out cases because of its own results, so that usual intervals are too narrow for it."""
+    answer = batch.summary.get(UNTIL_SURE) or {}
+    return bool(answer.get("started", 0) < answer.get("cases", 0))
 
 
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,6 +17,9 @@ from evalloom.engine.score import grade_now, score
 from evalloom.llms import Llms
 from evalloom.matchers import Matchers, Services
 from evalloom.settings import Settings
+
+if TYPE_CHECKING:
+    from evalloom.engine.until_sure import UntilSure
 
 _MAX_WAITING = 1000
 """The number of runs that may wait for a judge before new runs have to wait."""
@@ -53,8 +56,10 @@ class Scorer:
         services: Services,
         scoring: str = "",
         queue: DependencyQueue | None = None,
+        until_sure: UntilSure | None = None,
     ) -> None:
         """`queue` holds the jobs that depend on runs scored here."""
+        self._until_sure = until_sure
         self._log = log
         self._tally = tally
         self._services = services
@@ -116,4 +121,6 @@ class Scorer:
 
     def _count(self, run: Run, scored: Scored) -> None:
         self._tally.add(run, scored)
+        if self._until_sure is not None:
+            self._until_sure.add(run, scored)
         self._queue.complete(run, scored.status)

@@ -83,7 +83,7 @@ def _step_options(flags: Record) -> StepOptions:
 
 def _min_pass_rate(fail_under: str | None) -> float | None:
     """Parse --fail-under."""
-    min_rate = None if fail_under is None else rate(fail_under)
+    min_rate = None if fail_under is None else rate("--fail-under", fail_under)
     if min_rate is not None and not 0 <= min_rate <= 1:
         raise usage_error("bad_option", f"--fail-under: expected a rate from 0 to 1, got {fail_under}")
     return min_rate
