@@ -217,6 +217,7 @@ FLAGS = [
     ("run.md", "evalloom score"),
     ("run.md", "evalloom batches show"),
     ("run.md", "evalloom doctor"),
+    ("sql.md", "evalloom sql"),
 ]
 """The page that names all flags of each command."""
 WITHOUT_PAGE = {

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from evalloom.data.dataset import Dataset
     from evalloom.data.dialect import Rules
     from evalloom.engine.results import Results
+    from evalloom.opened import open as open
 
+# Not `open`: `from evalloom import *` would replace the one of Python.
 __all__ = [
     "Case",
     "Check",
@@ -42,6 +44,7 @@ __getattr__ = lazy_names(
         "evalloom.data.dataset": ("Dataset",),
         "evalloom.data.dialect": ("Rules",),
         "evalloom.engine.results": ("Results",),
+        "evalloom.opened": ("open",),
     },
 )
 moved.install()

@@ -6,6 +6,7 @@ the logs (`batchlog/copy.py`), and the figures agree with summaries (WORK-5).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from msgspec import Raw, structs
 
 from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
-from evalloom.batchlog.folders import FOLDER, is_batch
+from evalloom.batchlog.folders import FOLDER, find, is_batch
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
 from evalloom.batchlog.read import warn_of_damage
 from evalloom.batchlog.rows import TABLES, BatchRow, columns_of
@@ -35,17 +36,22 @@ class Views:
 
     def __init__(self, copies: list[tuple[Copy, CopyIndex]]) -> None:
         self.sources = [copy.source for copy, _ in copies]
-        self.files: list[Path] = []
-        """The Parquet files behind the views."""
         self._copies = [copy for copy, _ in copies]
-        self._place = Place(None, "evalloom-views-")
+        self.copied_files = [
+            (copy.source, [copy.place / table.file for table in index.tables.values()]) for copy, index in copies
+        ]
+        self._place = Place()
         self.connection: DuckDBPyConnection = connect(self._place.path)
         self._create_batches()
         for name, columns in VIEWS.items():
             if name != "batches":
                 files = [copy.place / index.tables[name].file for copy, index in copies if name in index.tables]
-                self.files += files
                 self.connection.execute(f"CREATE VIEW {name} AS {_select(columns, files)}")
+
+    @property
+    def files(self) -> list[Path]:
+        """The Parquet files behind the views."""
+        return [path for _, files in self.copied_files for path in files]
 
     def __enter__(self) -> Self:
         return self
@@ -72,11 +78,12 @@ class Views:
         columns = VIEWS["batches"]
         declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
         self.connection.execute(f"CREATE TABLE batches ({declared})")
-        if self.sources:
-            values = [
-                [bytes(value).decode() if isinstance(value, Raw) else value for value in structs.astuple(source.batch)]
-                for source in self.sources
-            ]
+        values = [
+            [bytes(value).decode() if isinstance(value, Raw) else value for value in structs.astuple(source.batch)]
+            for source in self.sources
+            if source.is_listed
+        ]
+        if values:
             places = ", ".join("?" for _ in columns)
             self.connection.executemany(f"INSERT INTO batches VALUES ({places})", values)
 
@@ -95,6 +102,7 @@ def open_views(
 ) -> Views:
     """Open the views over batches, folders of batches, and files of results that a system reads.
 
+    A path is that of a batch or a folder; a text may also be the id of a batch, a beginning of it, or `latest`.
     A missing or stale copy is built first. `warn` gets a message for each line of a log that cannot be read, and for
     each batch of a folder that cannot.
     """
@@ -121,7 +129,10 @@ def open_views(
 
 def _sources(paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None]) -> Iterator[Source]:
     """Yield the sources of all paths, those of a folder from the oldest to the newest."""
-    for path in map(Path, paths):
+    for name in paths:
+        # Not Path.exists, which raises for a name that is too long for a file.
+        is_path = isinstance(name, Path) or (name not in ("latest", "last") and os.path.exists(name))
+        path = Path(name) if is_path else find(str(name))
         if is_batch(path):
             yield _batch(path, catalog)
             continue
@@ -135,7 +146,7 @@ def _sources(paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str]
                 warn(str(error))
         if batches:
             continue
-        if folder.is_dir() and folder.parts[-2:] == FOLDER.parts:
+        if folder.parts[-2:] == FOLDER.parts:
             raise usage_error("no_batch", f"{folder.as_posix()}: there is no batch yet. 'evalloom run' makes one")
         results = catalog.result_sources(path)
         if results is None:

@@ -70,7 +70,7 @@ class Source(Struct, frozen=True):
 
     batch: BatchRow
     path: Path
-    """What it is called in messages."""
+    """Its folder: lines that cannot be read are named by it, and its copy is inside it."""
     files: tuple[Path, ...]
     """The files that are copied; the copy is stale when one of them changes."""
     place: Path | None
@@ -79,6 +79,8 @@ class Source(Struct, frozen=True):
     """Yields the rows, each with the name of its view, and adds the lines that cannot be read to the list."""
     reader: str = ""
     """A name of the code that reads the rows: a copy by another reader is stale."""
+    is_listed: bool = True
+    """Whether it is a row of the view `batches`."""
 
 
 def batch_source(path: Path, formats: Formats, buckets: tuple[str, ...], system_of: Callable[[Batch], str]) -> Source:
@@ -116,7 +118,7 @@ class Copy:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self._place = Place(source.place)
+        self._place = Place(source.place, source.path)
 
     @property
     def place(self) -> Path:
@@ -273,7 +275,12 @@ class RowWriter:
 
     def write(self, table: str, row: Row) -> None:
         """Write one row of a view."""
-        line = self._encode(row)
+        try:
+            line = self._encode(row)
+        except UnicodeEncodeError:  # lone surrogates in a file of another program
+            texts = {name: getattr(row, name) for name in row.__struct_fields__ if isinstance(getattr(row, name), str)}
+            row = structs.replace(row, **{name: text.encode(errors="replace").decode() for name, text in texts.items()})
+            line = self._encode(row)
         if table not in self._files:
             path = self._place / f"{table}.{os.urandom(4).hex()}.tmp"
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -58,10 +58,10 @@ def replace_file(path: Path, content: bytes) -> None:
 class Place:
     """The folder of a copy: where it belongs, or a temporary folder if that is not writable."""
 
-    def __init__(self, folder: Path | None, prefix: str = "evalloom-copy-") -> None:
-        """Without a folder, it is a temporary one."""
+    def __init__(self, folder: Path | None = None, root: Path | None = None) -> None:
+        """Without a folder, it is a temporary one. `root` is a folder above it that is not created."""
         self._folder = folder
-        self._prefix = prefix
+        self._root = root
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
 
     @property
@@ -75,14 +75,14 @@ class Place:
         return self._temporary is not None
 
     def make_writable(self) -> None:
-        """Create the folder, or a temporary one. The folder above it must exist, unless it is one of ours, too."""
+        """Create the folder, or a temporary one."""
         if self._folder is None or self._temporary is not None:
             self.use_temporary()
             return
         try:
-            if self._folder.parent.name == ".evalloom":
-                self._folder.parent.mkdir(exist_ok=True)
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            if self._root is not None and not self._root.is_dir():
+                raise FileNotFoundError(self._root)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._folder):
                 pass
         except OSError:
@@ -91,7 +91,7 @@ class Place:
     def use_temporary(self) -> None:
         """Use a temporary folder, which is removed with this object."""
         if self._temporary is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix=self._prefix, ignore_cleanup_errors=True)
+            self._temporary = tempfile.TemporaryDirectory(prefix="evalloom-copy-", ignore_cleanup_errors=True)
 
     def close(self) -> None:
         """Remove the temporary folder, if there is one."""

@@ -5,6 +5,7 @@ A struct declares the columns of a view, in order, with their types; every view 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, NewType, get_type_hints
@@ -175,7 +176,6 @@ class CallRow(Struct, frozen=True, omit_defaults=True):
 class EventRow(Struct, frozen=True, omit_defaults=True):
     """An event of HOP's observer log."""
 
-    batch: str
     type: str | None = None
     run_id: str | None = None
     op: str | None = None
@@ -302,7 +302,7 @@ class RowReader:
             self._batch.id,
             run.case_id,
             run.number,
-            _text(meta.get("description")),
+            text_of(meta.get("description")),
             list(run.tags),
             category or _label(meta, "category"),
             next((tag for tag in run.tags if tag in self._buckets), None) or _label(meta, "bucket"),
@@ -386,19 +386,19 @@ def _step_row(place: tuple[str, str, str, str, int], number: int, entry: Record,
     """Return the row of a step: of a pipeline by its id and kind, of a hoplet by its task and operator."""
     usages = [usage for call in _calls_in(entry) if (usage := _usage_of(call))]
     is_operator = "op" in entry
-    step = _text(entry.get("step"))
+    step = text_of(entry.get("step"))
     return StepRow(
         *place,
         number,
-        (_text(entry.get("task")) or step) if is_operator else step,
-        _text(entry.get("op" if is_operator else "kind")),
-        _text(entry.get("status")),
+        (text_of(entry.get("task")) or step) if is_operator else step,
+        text_of(entry.get("op" if is_operator else "kind")),
+        text_of(entry.get("status")),
         _float(entry.get("started_s")),
         _float(entry.get("duration" if is_operator else "duration_s")),
         _int(entry.get("tokens")),
         sum(_float(usage.get("cost")) or 0.0 for usage in usages) if usages else None,
         _int(entry.get("retry_count")) if is_operator else sum(_int(usage.get("retries")) or 0 for usage in usages),
-        _text(entry.get("error")),
+        text_of(entry.get("error")),
         json_of(entry["output"] if "output" in entry else outputs.get(step or "")),
     )
 
@@ -427,8 +427,8 @@ def _call_row(place: tuple[str, str, str, str, int], number: int, call: Record) 
     return CallRow(
         *place,
         number,
-        _text(call.get("llm")),
-        _text(response.get("model")),
+        text_of(call.get("llm")),
+        text_of(response.get("model")),
         _float(call.get("duration_s")),
         _float(usage.get("waited_s")) or 0.0,
         _int(usage.get("input_tokens")) or 0,
@@ -436,10 +436,10 @@ def _call_row(place: tuple[str, str, str, str, int], number: int, call: Record) 
         _float(usage.get("cost")) or 0.0,
         _int(usage.get("cached")) or 0,
         _int(usage.get("retries")) or 0,
-        _text(response.get("stop")),
-        _text(call.get("error")),
+        text_of(response.get("stop")),
+        text_of(call.get("error")),
         json_of(request.get("messages")) if isinstance(request, dict) else None,
-        _text(response.get("text")),
+        text_of(response.get("text")),
     )
 
 
@@ -461,20 +461,27 @@ def time_of(text: str) -> Time | None:
 
 def json_of(value: Any) -> Json:
     """Return a value as JSON; None for null."""
-    return None if value is None else Raw(msgspec.json.encode(value))
+    if value is None:
+        return None
+    try:
+        return Raw(msgspec.json.encode(value))
+    except UnicodeEncodeError:
+        # Lone surrogates, which the log of a batch does not have either.
+        return Raw(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 
 def _label(meta: Record, name: str) -> str | None:
     """Return a label of a case: a field beside its inputs, or one of its metadata."""
     nested = meta.get("metadata")
     value = meta.get(name)
-    return _text(nested.get(name) if value is None and isinstance(nested, dict) else value)
+    return text_of(nested.get(name) if value is None and isinstance(nested, dict) else value)
 
 
-def _text(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
+    """Return a value as text, or as JSON if it is none; None for null and an empty text."""
     if value is None or value == "":
         return None
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return value if isinstance(value, str) else bytes(json_of(value) or b"").decode()
 
 
 def _float(value: Any) -> float | None:

@@ -60,6 +60,7 @@ RUNNING = (
     _own("compare", "Compare a batch with a baseline and report regressions."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),
+    _own("sql", "Run an SQL query over batches."),
 )
 FILES = (
     _own("validate", "Check test files for errors before a run."),

@@ -181,7 +181,7 @@ def table_lines(
         others = sum(max(map(cell_len, (head, *cells))) + _GAP for head, cells in zip(heads, columns, strict=True))
         room = width - others + max(map(cell_len, (preview, *columns[at]))) + _GAP
         for row in table:
-            row[at] = _cut(row[at], max(room, _SMALLEST_PREVIEW))
+            row[at] = cut(row[at], max(room, _SMALLEST_PREVIEW))
         columns[at] = [row[at] for row in table]
     widths = [max(map(cell_len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
     if sum(widths) + _GAP * (len(widths) - 1) > width:
@@ -241,7 +241,7 @@ def _pad(text: str, width: int, is_right: bool) -> str:
     return space + text if is_right else text + space
 
 
-def _cut(text: str, width: int) -> str:
+def cut(text: str, width: int) -> str:
     """Cut text to `width` cells."""
     from rich.cells import set_cell_size
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     import click
 
+    from evalloom.batchlog.copy import Source
     from evalloom.core.model import Record
     from evalloom.data.dialect import Rules
     from evalloom.engine.example import Example
@@ -46,6 +47,12 @@ def _stats() -> click.Command:
     return command
 
 
+def _results(path: Path) -> list[Source] | None:
+    from evalloom.hop.results.sources import results_in
+
+    return results_in(path)
+
+
 def _starter() -> Starter:
     from evalloom.hop.starter import STARTER
 
@@ -71,6 +78,7 @@ def _parts() -> Parts:
         reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
+        results=_results,
         starter=_starter,
         example=_example,
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import structs
 
+from evalloom.batchlog.parquet import path_pattern, quoted
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.contract import read_contract
@@ -31,8 +32,6 @@ from evalloom.hop.results.rows import (
     case_key,
     expected_of,
     orjson_text,
-    path_pattern,
-    quoted,
     result_names,
     row_of,
     select_rows,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.compare_figures import judge
 from evalloom.analysis.statistics import holm, mcnemar, paired_mean_interval, paired_test
+from evalloom.batchlog.parquet import quoted
 from evalloom.core.model import Record
 from evalloom.hop.results.index import CopyIndex
 from evalloom.hop.results.query import SHOWN, as_record, checked_page
-from evalloom.hop.results.rows import quoted
 from evalloom.hop.results.stats import CASE_COUNTS, CASE_SHARES
 from evalloom.hop.results.table import Position, Table, read_details
 

@@ -6,9 +6,6 @@ the index last, so concurrent readers always see a consistent copy.
 
 from __future__ import annotations
 
-import os
-import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,11 +15,12 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from evalloom.batchlog.parquet import Place, connect, replace_file, write_parquet
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.results.build import Builder, can_stay
 from evalloom.hop.results.index import CopyIndex, Stamp, copy_format, stamps_of
-from evalloom.hop.results.rows import canonical_text, quoted, same_json
+from evalloom.hop.results.rows import canonical_text, same_json
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,9 +28,6 @@ if TYPE_CHECKING:
 _INDEX, _STATS = "index.json", "stats.json"
 _ABANDONED_S = 3600
 """Seconds after which an unlisted file counts as left behind by a killed process."""
-_PARQUET = "FORMAT parquet, COMPRESSION lz4_raw, WRITE_BLOOM_FILTER false"
-"""The fastest to write; the copy is about 1 % of the size of the files."""
-_MEMORY = "2GB"
 _MAX_CACHED = 50
 """The maximum number of cached statistics."""
 
@@ -50,15 +45,13 @@ class Copy:
     def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
         self.folder = folder
         self._warn = warn
-        self._temporary_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._place = Place(folder / ".evalloom" / "hop-store", folder)
         self._warned: set[tuple[str, int, str]] = set()
 
     @property
     def place(self) -> Path:
         """The folder of the copy: beside the files, or a temporary folder if that is not writable."""
-        if self._temporary_folder is not None:
-            return Path(self._temporary_folder.name)
-        return self.folder / ".evalloom" / "hop-store"
+        return self._place.path
 
     def refresh(self) -> CopyIndex:
         """Update the copy to the current files, and return its index."""
@@ -85,14 +78,8 @@ class Copy:
     @contextmanager
     def connection(self) -> Iterator[DuckDBPyConnection]:
         """Open a DuckDB connection for one query, with a memory limit."""
-        import duckdb
-
-        spill = self.place if os.access(self.place, os.W_OK) else Path(tempfile.gettempdir())
-        connection = duckdb.connect()
+        connection = connect(self.place)
         try:
-            connection.execute(f"SET memory_limit = '{_MEMORY}'")
-            connection.execute(f"SET temp_directory = {quoted((spill / 'spill').as_posix())}")
-            connection.execute("SET enable_progress_bar = false")
             connection.create_function("same_json", same_json, ["VARCHAR", "VARCHAR"], "BOOLEAN")
             connection.create_function("canonical_text", canonical_text, ["VARCHAR"], "VARCHAR")
             yield connection
@@ -101,18 +88,11 @@ class Copy:
 
     def write_parquet(self, connection: DuckDBPyConnection, query: str, name: str) -> None:
         """Write the result of a query to a Parquet file of the copy, atomically."""
-        temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
-        try:
-            connection.execute(f"COPY ({query}) TO {quoted(temporary.as_posix())} ({_PARQUET})")
-            os.replace(temporary, self.place / name)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_parquet(connection, query, self.place / name)
 
     def write_json(self, name: str, value: Struct) -> None:
         """Write a JSON file of the copy, atomically."""
-        temporary = self.place / f"{name}.{secrets.token_hex(4)}.tmp"
-        temporary.write_bytes(msgspec.json.encode(value))
-        os.replace(temporary, self.place / name)
+        replace_file(self.place / name, msgspec.json.encode(value))
 
     # -- cached statistics -----------------------------------------------------------------------
 
@@ -151,32 +131,20 @@ class Copy:
         is_complete = index.format == copy_format() and all((self.place / part.name).is_file() for part in index.parts)
         return index if is_complete else CopyIndex()
 
-    def make_writable(self) -> None:
-        """Create the folder of the copy, or a temporary folder if it is not writable."""
-        try:
-            self.place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self.place):
-                pass
-        except OSError:
-            self._use_temporary_folder()
-
-    def _use_temporary_folder(self) -> None:
-        self._temporary_folder = tempfile.TemporaryDirectory(prefix="evalloom-hop-store-")
-
     def _build(self, old: CopyIndex, stamps: dict[str, Stamp]) -> CopyIndex:
         import duckdb
 
-        self.make_writable()
+        self._place.make_writable()
         try:
             return self._build_here(old, stamps)
         except (OSError, duckdb.IOException) as error:
-            if self._temporary_folder is not None:
+            if self._place.is_temporary:
                 reason = str(error).splitlines()[0]
                 message = (
                     f"{self.place.as_posix()}: cannot be written: {reason}. Free disk space for a copy of the results"
                 )
                 raise EvalloomError("cannot_write", message) from None
-        self._use_temporary_folder()
+        self._place.use_temporary()
         return self._build(CopyIndex(), stamps)
 
     def _build_here(self, old: CopyIndex, stamps: dict[str, Stamp]) -> CopyIndex:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from evalloom.batchlog.parquet import path_pattern, quoted
 from evalloom.core.model import Record
-from evalloom.hop.results.rows import path_pattern, quoted
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -7,7 +7,6 @@ read differently, and `row_of` then reads the file of that row. Both fill the co
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_args
 import orjson
 from msgspec import Struct
 
+from evalloom.batchlog.parquet import path_pattern, quoted, quoted_list
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Outcome, Output, Record
 from evalloom.hop.dialect import OWN_FIELDS, inputs_of, is_meta, is_view_row, normalize_audit, where_of
@@ -192,7 +192,7 @@ def select_rows(files: Iterable[Path], names: FieldNames) -> str:
     the fields in `names`. An expected field that is not in `names` is invisible here, and so is an expected null: the
     caller counts both. A repeated key outside the result is invisible too; DuckDB uses its first value.
     """
-    paths = _quoted_list(f'$."{name}"' for name in names.fields)
+    paths = quoted_list(f'$."{name}"' for name in names.fields)
     fields = "".join(f", (f[{number + 1}])::VARCHAR AS f{number}" for number in range(len(names.fields)))
     selected = "".join(f"{column}, " for column in (*_columns("f", names.fields), *_columns("e", names.expected)))
     outcomes = " ".join(f"WHEN {quoted(outcome)} THEN {number}" for number, outcome in enumerate(OUTCOMES))
@@ -238,7 +238,7 @@ def _read_lines(files: Iterable[Path], names: FieldNames) -> str:
             CASE WHEN hop_stats.status = 'OK' THEN true WHEN hop_stats.status = 'ERROR' THEN false
                  ELSE coalesce(hop_stats.hop_status, '') <> 'FAIL' AND coalesce(hop_stats.error, '') = '' END
                  AS completed
-        FROM read_json([{_quoted_list(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
+        FROM read_json([{quoted_list(map(path_pattern, files))}], format = 'newline_delimited', ignore_errors = true,
             columns = {{{declared}}})"""
 
 
@@ -347,17 +347,3 @@ def _is_number(text: str) -> str:
 
 def _is_fraction(text: str) -> str:
     return f"(contains({text}, '.') OR contains({text}, 'e') OR contains({text}, 'E'))"
-
-
-def quoted(text: str) -> str:
-    """Quote a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
-def path_pattern(path: Path) -> str:
-    """Escape the wildcards in a path for DuckDB."""
-    return re.sub(r"([*?\[])", r"[\1]", path.as_posix())
-
-
-def _quoted_list(texts: Iterable[str]) -> str:
-    return ", ".join(map(quoted, texts))

@@ -12,11 +12,12 @@ from math import fsum
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.statistics import mean_interval
+from evalloom.batchlog.parquet import quoted
 from evalloom.core.errors import usage_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean
-from evalloom.hop.results.rows import OUTCOMES, quoted
+from evalloom.hop.results.rows import OUTCOMES
 from evalloom.hop.results.table import NO_DIFFICULTY, NO_PROFILE, NO_TAG, Table
 
 if TYPE_CHECKING:

@@ -7,12 +7,13 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from evalloom.batchlog.parquet import path_pattern, quoted
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean
 from evalloom.hop.dialect import inputs_of, normalize_audit
 from evalloom.hop.results.index import CopyIndex
-from evalloom.hop.results.rows import OUTCOMES, RESULT, FieldNames, expected_of, path_pattern, quoted
+from evalloom.hop.results.rows import OUTCOMES, RESULT, FieldNames, expected_of
 
 NO_PROFILE, NO_TAG, NO_DIFFICULTY = "no profile", "no tag", "no difficulty"
 _OWN = ("tag", "difficulty", "profile", "completed", "retry_count", "error", "correct", "case_key")
