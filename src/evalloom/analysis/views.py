@@ -98,17 +98,20 @@ def _select(columns: dict[str, str], files: list[Path]) -> str:
 
 
 def open_views(
-    paths: str | Path | Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None] = lambda message: None
+    paths: str | Path | Iterable[str | Path],
+    catalog: Catalog,
+    warn: Callable[[str], None] = lambda message: None,
+    choose: Callable[[list[Source]], Iterable[Source]] = iter,
 ) -> Views:
     """Open the views over batches, folders of batches, and files of results that a system reads.
 
     A path is that of a batch or a folder; a text may also be the id of a batch, a beginning of it, or `latest`.
     A missing or stale copy is built first. `warn` gets a message for each line of a log that cannot be read, and for
-    each batch of a folder that cannot.
+    each batch of a folder that cannot. `choose` picks some of the sources, before anything is copied.
     """
     copies: dict[str, tuple[Copy, CopyIndex]] = {}
     try:
-        for source in _sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn):
+        for source in choose(list(_sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn))):
             id = source.batch.batch
             if id in copies:
                 if copies[id][0].source.path.resolve() == source.path.resolve():

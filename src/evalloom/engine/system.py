@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "baseline", "batches", "sql"),
+    *("run", "score", "compare", "history", "baseline", "batches", "sql"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
