@@ -10,10 +10,11 @@ from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, command_lines, percent_interval, seconds, table_lines
 from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
 from evalloom.core.repeats import Count
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import list_names, one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
+    from evalloom.engine.quarantine import QuarantineSummary
     from evalloom.engine.results import Results
     from evalloom.engine.until_sure import Answer, ProfileAnswer, Question
 
@@ -29,9 +30,12 @@ def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Lin
 
     `more_lines` are printed below the table.
     """
-    failures = results.worst()[:_SHOWN]
+    # What decides comes first.
+    failures = sorted(results.worst(), key=lambda pair: results.is_quarantined(pair[0]))[:_SHOWN]
     for run, scored in failures:
         yield from run_lines(run, scored, results.count_of(run))
+        if results.is_quarantined(run):
+            yield "    quarantined: it does not decide the exit code", "yellow"
     summary = results.summary
     if summary.failing > len(failures):
         yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
@@ -41,6 +45,8 @@ def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Lin
     yield from _repeat_lines(summary)
     if results.answer is not None:
         yield from _answer_lines(results.answer)
+    if results.quarantine is not None:
+        yield from _quarantine_lines(results.quarantine)
     yield from more_lines
     yield from _spent(summary)
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
@@ -181,6 +187,20 @@ def _conclusion(question: Question, profile: ProfileAnswer) -> str:
         "open": "the cases do not decide it",
     }[profile.conclusion]
     return f"{conclusion} ({interval}, {pluralize(profile.cases, 'case')})"
+
+
+def _quarantine_lines(quarantine: QuarantineSummary) -> Iterator[Line]:
+    """Yield which quarantined cases failed, and the pass rate of the others."""
+    failing = quarantine.failing
+    failed = f"{len(failing):,} failed: {list_names(map(case_name, failing))}" if failing else "none failed"
+    rate = "no case counted"
+    if quarantine.pass_rate is not None:
+        interval = percent_interval(quarantine.pass_rate_low, quarantine.pass_rate_high)
+        rate = f"pass rate {quarantine.pass_rate:.1%} over {pluralize(quarantine.deciding_cases, 'case')}"
+        rate += f" (95 % CI {interval})"
+    ids = dict.fromkeys(case.case_id for case in quarantine.cases)
+    yield f"Quarantined: {pluralize(len(ids), 'case')}, {failed}", "yellow"
+    yield f"Without them: {rate}. This decides the exit code, gates and --fail-under", ""
 
 
 def _rates(figures: Figures) -> tuple[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,6 +15,9 @@ from evalloom.core.model import Run, Scored
 from evalloom.core.repeats import COUNTED, Count, meets
 from evalloom.core.text import list_names, pluralize
 from evalloom.engine.quarantine_file import Entry, is_file, read_entries, today
+
+if TYPE_CHECKING:
+    from evalloom.engine.system import Catalog
 
 STABLE_BATCHES = 10
 """A quarantined case that passed in so many batches in a row can leave."""
@@ -113,10 +117,10 @@ class QuarantineTally(Tally):
             for (profile, id, _), (entry, count) in self._counts.items()
         ]
 
-    def warnings(self, is_whole: bool) -> Iterator[str]:
-        """Yield which entries match no case; nothing if only some cases were selected."""
-        if is_whole:
-            yield from self.quarantine.unmatched_warnings({entry for entry, _ in self._counts.values()})
+    @property
+    def matched(self) -> set[Entry]:
+        """The entries of cases that were run."""
+        return {entry for entry, _ in self._counts.values()}
 
 
 class QuarantineSummary(Struct, frozen=True):
@@ -127,6 +131,10 @@ class QuarantineSummary(Struct, frozen=True):
     pass_rate: float | None
     pass_rate_low: float | None
     pass_rate_high: float | None
+
+    def includes(self, run: Run) -> bool:
+        """Whether the case of a run is in quarantine."""
+        return any((case.case_id, case.profile) == (run.case_id, run.profile) for case in self.cases)
 
     @property
     def failing(self) -> list[str]:
@@ -141,24 +149,21 @@ def summary_of(tally: Tally, decided: Summary) -> QuarantineSummary | None:
     return QuarantineSummary(cases, decided.cases, decided.pass_rate, decided.pass_rate_low, decided.pass_rate_high)
 
 
-def stable_warning(
-    tally: QuarantineTally,
-    batch: str,
-    folder: Path,
-    read_passes: Callable[[Path, str, int], dict[tuple[str, str], int]],
-) -> str:
-    """Return which quarantined cases passed in the last batches and can leave; empty if none did.
-
-    `read_passes` returns how many of the last batches each case passed in a row, by profile and id.
-    """
+def stable_warning(tally: QuarantineTally, batch: str, folder: Path, catalog: Catalog) -> str:
+    """Return which quarantined cases passed in the last batches of a folder and can leave; empty if none did."""
     passing = [case for case in tally.cases() if case.counted and case.passed == case.counted]
     if not passing:
         return ""
+    # Deferred: it imports DuckDB.
+    from evalloom.analysis.history import read_history
+    from evalloom.analysis.history_series import SeriesRequest
+
     try:
-        in_a_row = read_passes(folder, batch, STABLE_BATCHES)
+        history = read_history([folder], SeriesRequest(batch, limit=STABLE_BATCHES), catalog, lambda message: None)
     except EvalloomError:
         # Another batch is damaged or was removed; that is no reason to fail this one.
         return ""
+    in_a_row = {(case.profile, case.case_id): case.passes_in_a_row for case in history.cases}
     stable = [case.case_id for case in passing if in_a_row.get((case.profile, case.case_id), 0) >= STABLE_BATCHES]
     if not stable:
         return ""

@@ -10,7 +10,6 @@ cases:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -30,7 +29,7 @@ _KEYS = ("id", "file", "profile", "reason", "expires")
 _PLAIN = re.compile(r"[A-Za-z_/](?:[\w./%()+,-]|[ ;](?=[\w(]))*", re.ASCII)
 """A text that YAML reads as itself without quotation marks, unless it is one of its words."""
 _WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "null", "y", "n"))
-_HEADER = "# Quarantined cases run and are shown, but do not decide the exit code, gates and --fail-under until they expire.\n"
+_HEADER = "# These cases run and are shown, but do not decide exit code, gates and --fail-under until they expire.\n"
 
 
 class Entry(Struct, frozen=True):
@@ -45,7 +44,7 @@ class Entry(Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        return (self.file, self.id, self.profile)
+        return (self.id, self.file, self.profile)
 
 
 def today() -> date:
@@ -79,8 +78,10 @@ def _row(path: Path, data: bytes) -> Row | None:
     rows = [item for item in items if isinstance(item, Row)]
     if not rows:
         return None
-    if len(rows) > 1 or not isinstance(rows[0].value, dict):
-        got = "a list" if len(rows) > 1 or data.lstrip().startswith(b"-") else describe(rows[0].value)
+    # The reader gives the elements of a list; one object may be the only one.
+    is_list = len(rows) > 1 or data.splitlines()[rows[0].line - 1].lstrip().startswith((b"- ", b"["))
+    if is_list or not isinstance(rows[0].value, dict):
+        got = "a list" if is_list else describe(rows[0].value)
         raise _bad(path, [(rows[0].line, f"expected 'cases:' with a list of cases below, got {got}")])
     return rows[0]
 
@@ -134,8 +135,8 @@ def _entry(value: Any, line: int) -> tuple[Entry | None, list[tuple[str, str]]]:
     if not texts["id"] and not any(key == "id" for key, _ in wrong):
         wrong.append(("", "id: expected the id of a case, got none"))
     try:
-        expires = date.fromisoformat(value.get("expires"))
-    except (TypeError, ValueError):
+        expires = date.fromisoformat(value["expires"])
+    except (KeyError, TypeError, ValueError):
         got = describe(value["expires"]) if value.get("expires") is not None else "none"
         key = "expires" if "expires" in value else ""
         wrong.append((key, f"expires: expected the last day of the quarantine, such as 2026-12-31, got {got}"))
@@ -298,4 +299,10 @@ def _entry_lines(entry: Entry) -> Iterator[str]:
 def _scalar(text: str) -> str:
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(char: str) -> str:
+    if char in '"\\':
+        return f"\\{char}"
+    return char if char.isprintable() else f"\\U{ord(char):08x}"
