@@ -204,6 +204,7 @@ FLAGS = [
     ("hop.md", "evalloom stats"),
     ("compare.md", "evalloom compare"),
     ("compare.md", "evalloom baseline save"),
+    ("history.md", "evalloom history"),
     ("pipeline.md", "evalloom pipeline graph"),
     ("pipeline.md", "evalloom pipeline check"),
     *(("prompt-eval.md", f"evalloom prompt-eval {step}") for step in prompt_eval.command.commands),

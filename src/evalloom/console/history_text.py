@@ -154,7 +154,9 @@ def _note(case: CaseHistory, ids: dict[str, str]) -> str:
         return f"since {ids[case.since]}, {'after a change' if case.is_after_change else 'nothing recorded changed'}"
     if case.direction:
         word = "fails" if case.direction == "worse" else "passes"
-        return f"{word} since {ids[case.since]}, by chance in 1 of {1 / case.chance:,.0f}" if case.chance else ""
+        return (
+            f"{word} since {ids[case.since]}, by chance in 1 of {1 / case.chance:,.0f} histories" if case.chance else ""
+        )
     return ""
 
 
