@@ -205,6 +205,7 @@ FLAGS = [
     ("compare.md", "evalloom compare"),
     ("compare.md", "evalloom baseline save"),
     ("history.md", "evalloom history"),
+    ("report.md", "evalloom report"),
     ("pipeline.md", "evalloom pipeline graph"),
     ("pipeline.md", "evalloom pipeline check"),
     *(("prompt-eval.md", f"evalloom prompt-eval {step}") for step in prompt_eval.command.commands),

@@ -157,3 +157,14 @@ def test_a_quarantined_case_is_expected_to_fail(suite: pytest.Pytester) -> None:
 
 
 QUARANTINED = (("bob", "2999-01-01"), ("cy", "2020-01-01"))
+
+
+def test_a_digest_has_its_place_beside_it(suite: pytest.Pytester) -> None:
+    suite.path.joinpath("tests.json").write_text(
+        '[{"vars": {"q": "x"}, "assert": [{"type": "equals", "value": "y"}]}]', encoding="utf-8"
+    )
+    suite.path.joinpath("evalloom.yaml").write_text(
+        SETTINGS.replace("hello_basic_v1.jsonl", "tests.json").replace("{{name}}", "{{q}}"), encoding="utf-8"
+    )
+    result = suite.runpytest_subprocess("--evalloom")
+    result.stdout.re_match_lines([r"_+ [0-9a-f]{12} .*tests\.json:1 _+"])

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from evalloom.core.model import Record, Run, Scored
     from evalloom.engine.plan import Plan
     from evalloom.engine.quarantine_file import Entry
+    from evalloom.engine.run import Job
 
 # pytest imports this module in every project that has evalloom installed, so all other imports are deferred.
 FILE_NAME = "evalloom.yaml"
@@ -52,7 +53,7 @@ class SuiteFile(pytest.File):
             cases += 1
             decides = decides or self.quarantined(first.case.id, first.case.origin.file, first.profile.name) is None
             name = f"{first.case.id}[{first.profile.name}]" if len(self._plan.profiles) > 1 else first.case.id
-            yield CaseItem.from_parent(self, name=name, keys=[job.key for job in repeats])
+            yield CaseItem.from_parent(self, name=name, keys=[job.key for job in repeats], title=_title(name, first))
         if cases and not decides:
             raise self.CollectError(f"every case is in quarantine ({cases:,}), so nothing decides [all_quarantined]")
 
@@ -129,12 +130,23 @@ class SuiteFile(pytest.File):
         yield from evaluate(replace(self._plan, only=keys), warn=lambda message: None)
 
 
+def _title(name: str, job: Job) -> str:
+    """Return the heading of a failure: the name of the item, and beside a digest the description or the place."""
+    from evalloom.data.identity import readable_name
+
+    case = job.case
+    place = f"{case.origin.file}:{case.origin.line}" if case.origin.line else ""
+    readable = readable_name(case.id, job.is_unnamed, case.raw, place)
+    return name if readable == case.id else f"{name} {readable}"
+
+
 class CaseItem(pytest.Item):
     """One case under one profile, with all its repeats."""
 
-    def __init__(self, *, keys: list[str], **kwargs: Any) -> None:
+    def __init__(self, *, keys: list[str], title: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.keys = keys
+        self._title = title
 
     def runtest(self) -> None:
         from evalloom.core.repeats import count_of, meets, worst_first
@@ -166,7 +178,7 @@ class CaseItem(pytest.Item):
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
-        return self.path, None, self.name
+        return self.path, None, self._title
 
 
 class CaseFailed(Exception):

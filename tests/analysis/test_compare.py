@@ -14,7 +14,7 @@ from evalloom.analysis.compare import CaseResult, Comparer, Comparison, Comparis
 from evalloom.analysis.compare_config import differences
 from evalloom.analysis.compare_figures import FEWEST_FLIPS, Sums, corrected, drop_grade, medians, paired_mean_interval
 from evalloom.analysis.compare_rule import conclude
-from evalloom.analysis.statistics import mcnemar, paired_interval
+from evalloom.analysis.statistics import mcnemar_exact, paired_difference
 from evalloom.core.model import Batch, DatasetFacts, Profile
 
 pytestmark = pytest.mark.req("PIPE-17")
@@ -218,7 +218,7 @@ def test_the_judgement_needs_both_the_interval_and_the_exact_test() -> None:
 
     assert [judged(number) for number in (0, 5, 6)] == ["no difference shown", "no difference shown", "worse"]
     assert judged(6, 6) == "worse" and judged(5, 5) == "no difference shown"
-    assert mcnemar(0, FEWEST_FLIPS) < 0.05 <= mcnemar(0, FEWEST_FLIPS - 1)
+    assert mcnemar_exact(0, FEWEST_FLIPS) < 0.05 <= mcnemar_exact(0, FEWEST_FLIPS - 1)
 
 
 def test_holm_corrects_among_tags() -> None:
@@ -239,7 +239,7 @@ def test_holm_corrects_among_tags() -> None:
 def test_without_repeats_the_interval_is_that_of_bonett_and_price(gained: int, lost: int, same: int) -> None:
     total = gained + lost + same
     assert paired_mean_interval(gained - lost, gained + lost, total) == pytest.approx(
-        paired_interval(gained, lost, total)
+        paired_difference(gained, lost, total)
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from evalloom.analysis.gates import parse
 from evalloom.analysis.repeats import Shares
-from evalloom.analysis.statistics import pass_at_k, pass_hat_k, wilson
+from evalloom.analysis.statistics import pass_at_k, pass_hat_k, wilson_interval
 from evalloom.analysis.tally import Tally
 from evalloom.core.model import Run, Scored, Status
 
@@ -32,7 +32,7 @@ def test_twenty_equal_repeats_of_ten_cases_are_ten_cases() -> None:
     once = tally_of([[number < 8] for number in range(10)]).summary()
     often = tally_of([[number < 8] * 20 for number in range(10)]).summary()
     assert (often.pass_rate, often.cases, often.total) == (0.8, 10, 200)
-    assert (often.pass_rate_low, often.pass_rate_high) == pytest.approx(wilson(8, 10))
+    assert (often.pass_rate_low, often.pass_rate_high) == pytest.approx(wilson_interval(8, 10))
     assert (often.pass_rate_low, often.pass_rate_high) == (once.pass_rate_low, once.pass_rate_high)
 
 
@@ -48,7 +48,7 @@ def test_copies_of_all_runs_change_neither_rate_nor_interval(cases: list[list[bo
 def test_a_case_under_two_profiles_is_one_case_in_the_total() -> None:
     summary = tally_of([[True], [False], [True]], profiles=("a", "b")).summary()
     assert (summary.cases, summary.total, summary.failing) == (3, 6, 2)
-    assert (summary.pass_rate_low, summary.pass_rate_high) == pytest.approx(wilson(2, 3))
+    assert (summary.pass_rate_low, summary.pass_rate_high) == pytest.approx(wilson_interval(2, 3))
 
 
 @pytest.mark.req("WORK-4")
@@ -90,7 +90,7 @@ def test_with_a_pass_rule_the_rate_is_the_share_of_cases_that_meet_it() -> None:
     cases = [[True] * 5, [True] * 4 + [False], [True] * 3 + [False] * 2]
     summary = tally_of(cases, 0.8).summary()
     assert (summary.pass_rate, summary.failing, summary.pass_if) == (2 / 3, 1, 0.8)
-    assert (summary.pass_rate_low, summary.pass_rate_high) == pytest.approx(wilson(2, 3))
+    assert (summary.pass_rate_low, summary.pass_rate_high) == pytest.approx(wilson_interval(2, 3))
     both = tally_of(cases, 0.8, ("a", "b")).summary()
     assert (both.pass_rate, both.failing, both.cases) == (2 / 3, 2, 3)
 
@@ -120,5 +120,5 @@ def test_the_interval_is_wider_than_that_of_as_many_cases(cases: int, repeats: i
         passed += count
     low, high = shares.bounds
     assert low is not None and high is not None
-    lowest, highest = wilson(passed, cases * repeats)
+    lowest, highest = wilson_interval(passed, cases * repeats)
     assert high - low > highest - lowest

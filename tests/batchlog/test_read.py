@@ -96,6 +96,27 @@ def test_a_broken_line_in_the_middle_is_told_and_the_rest_is_read(tmp_path: Path
     assert RunIndex(tmp_path).get("b") is None and RunIndex(tmp_path).get("c") == ok("c")
 
 
+@pytest.mark.req("WORK-42")
+@pytest.mark.parametrize("raw", [{"key": "x", "case_id": "x"}, {"list": [{}, {"key": "x", "case_id": "x"}]}])
+def test_a_record_inside_a_broken_line_is_not_a_run(tmp_path: Path, raw: dict[str, Any]) -> None:
+    write(tmp_path, ok("a", raw=raw), ok("b"))
+    first, last = (tmp_path / "runs.jsonl").read_bytes().splitlines()
+    whole = first[: first.rindex(b'"x"}') + len(b'"x"}')]
+    (tmp_path / "runs.jsonl").write_bytes(b"\n".join([whole, last, b""]))
+    damage: list[Damage] = []
+    assert [run.key for run, _ in pairs(tmp_path, damage)] == ["b"]
+    assert [line.line for line in damage] == [1] and finished(tmp_path) == {"b"}
+
+
+@pytest.mark.req("WORK-42")
+@pytest.mark.parametrize("end", [b"*", b",", b":", b""])
+def test_a_line_is_read_although_the_end_of_the_one_before_is_broken(tmp_path: Path, end: bytes) -> None:
+    write(tmp_path, ok("a", raw={"key": "x"}), ok("b"))
+    (tmp_path / "runs.jsonl").write_bytes((tmp_path / "runs.jsonl").read_bytes().replace(b"\n", end, 1))
+    damage: list[Damage] = []
+    assert [run.key for run, _ in pairs(tmp_path, damage)] == ["b"] and len(damage) == 1
+
+
 def test_a_broken_verdict_leaves_its_run_without_one(tmp_path: Path) -> None:
     write(tmp_path, ok("a"), passed("a"), ok("b"), passed("b"))
     verdicts = (tmp_path / "verdicts.jsonl").read_bytes()

@@ -53,6 +53,8 @@ def test_value(text: str, value: Any) -> None:
         "'款' in text and 'difficulty' in meta",
         "id in [1, 7]",
         "1 == 1.0 and true != 1 and not (1 == True)",
+        "[1] == [1.0] and [true] != [1] and [[0]] != [[false]] and [true] not in [[1]]",
+        "meta == meta and tags in [tags]",
         "false or null == None",
         "not id == 8",
         "not not tags",

@@ -103,3 +103,11 @@ def test_what_is_wrong_in_a_list_made_of_a_value_has_its_place(tmp_path: Path) -
     checked = check(tmp_path, "a.jsonl", text, "rag", "expected_sources[]=doc")
     (found,) = [one for one in checked.findings if one.code == "source_outside_root"]
     assert (found.origin.line, found.origin.column) == (1, 42)
+
+
+@pytest.mark.parametrize(
+    "name", ["a\\0b.yaml", "x" * 300 + ".yaml", "x/" * 3000 + "y.yaml"], ids=["nul", "long", "deep"]
+)
+def test_an_included_file_whose_name_no_file_can_have_is_missing(tmp_path: Path, name: str) -> None:
+    checked = check(tmp_path, "promptfooconfig.yaml", f'prompts: [x]\ntests: "file://{name}"\n')
+    assert ("included_file_missing", 2) in codes(checked)

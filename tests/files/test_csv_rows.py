@@ -59,6 +59,15 @@ def test_broken_row_loses_only_itself(broken: bytes, code: str, size: int) -> No
     assert lines == 5
 
 
+@pytest.mark.parametrize(
+    ("broken", "advice"), [(b'"open', "Close it"), (b'"closed"x', "for a quote"), (b"a\rb", "LF or CRLF")]
+)
+def test_a_broken_row_is_told_in_words_for_who_wrote_it(broken: bytes, advice: str) -> None:
+    _, (problem,), _ = read(b"id\n" + broken + b"\n")
+    assert problem.message.startswith("is not CSV: ") and advice in problem.message
+    assert "universal-newline" not in problem.message
+
+
 def test_each_open_quote_is_reported_once_and_the_rows_between_are_read() -> None:
     rows, problems, _ = read(b'id,q\n1,"a\n2,b\n3,"\xff\n4,d\n')
     assert [row.value["id"] for row in rows] == ["2", "4"]

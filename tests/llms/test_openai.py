@@ -223,9 +223,31 @@ def test_a_character_that_was_parted_in_the_stream_is_whole_again() -> None:
     assert answered(events(halves[0], delta("stop")), stream=True).text == "\ufffd"
 
 
+def test_half_a_character_in_the_model_of_a_stream_is_replaced() -> None:
+    piece = rb'{"model":"m\ud800","choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}'
+    assert answered(events(piece), stream=True).model == "m\ufffd"
+
+
+@pytest.mark.parametrize("depth", [300, 960, 990, 1000, 1010])
+@pytest.mark.parametrize("model", ["m", "\ud800"])
+def test_tool_calls_that_are_nested_too_deeply_are_a_bad_answer(depth: int, model: str) -> None:
+    deep = "[" * depth + "]" * depth
+    body = message("x", tool_calls=[{"a": "DEEP"}]).decode().replace('"DEEP"', deep)
+    fault = fault_of(body.replace("{", f'{{"model":{json.dumps(model)},', 1).encode())
+    assert fault.code == "bad_answer" and ("250 levels" in fault.message or "expected JSON" in fault.message)
+    inside = fault_of(b'data: {"error": %s}\n\n' % deep.encode(), stream=True)
+    assert inside.message.startswith("expected an answer, got an error: ")
+
+
+def test_what_is_wrong_with_an_answer_names_the_server() -> None:
+    for body in (b"<html>", b"{}", b'{"error": "no"}', b"[" * 9):
+        assert "/chat/completions)" in fault_of(body).message
+
+
 def test_a_server_that_does_not_stream_is_understood() -> None:
     assert answered(message("whole"), stream=True).text == "whole"
-    assert fault_of(b'{"error": {"message": "no streams here"}}', stream=True).message.endswith("no streams here")
+    fault = fault_of(b'{"error": {"message": "no streams here"}}', stream=True)
+    assert fault.message.startswith("expected an answer, got an error: no streams here (http://127.0.0.1:")
 
 
 @pytest.mark.parametrize("body", [events(delta(content="a"), done=False), b"", b": ping\n\n"])
@@ -285,4 +307,28 @@ def test_embeddings_come_in_the_order_of_the_texts(llm_server: Any) -> None:
 def test_bad_embeddings_are_told(llm_server: Any, mode: str) -> None:
     with pytest.raises(CallError) as caught:
         embed(llm_server.url, ["a"], mode)
+    assert caught.value.code == "bad_answer"
+
+
+@pytest.mark.parametrize("vector", ["[null]", '["0.5"]', "[[0.5]]", "[NaN]", "[1e400]", "[true]", '{"a": 1}'])
+def test_embeddings_that_are_no_numbers_are_a_bad_answer(vector: str) -> None:
+    body = f'{{"data": [{{"embedding": {vector}}}]}}'.encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def run() -> None:
+        client = Client(10)
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+            try:
+                await OpenAiEmbeddings(client, url, "e")(ask("a"))
+            finally:
+                await client.close()
+
+    with pytest.raises(
+        CallError, match=r"expected 1 embeddings, got .* \(http://.*/embeddings\)|expected JSON"
+    ) as caught:
+        asyncio.run(run())
     assert caught.value.code == "bad_answer"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from evalloom.core.errors import EvalloomError
@@ -47,6 +48,19 @@ class Puzzling:
         return True
 
 
+class Raising(Exception):
+    """Raises whatever it is asked, as arrays do for their truth value."""
+
+    def _raise(self) -> Any:
+        raise ValueError("ambiguous")
+
+    __bool__ = __str__ = __repr__ = _raise
+
+
+def raise_raising(value: Any) -> None:
+    raise Raising
+
+
 @pytest.mark.parametrize(
     ("function", "passed", "score"),
     [
@@ -63,6 +77,11 @@ class Puzzling:
         (leave, None, None),
         (lambda value: slowly(value), True, None),
         (Puzzling(), True, None),
+        (lambda value: numpy.float32(1) > 0.5, True, None),
+        (lambda value: {"pass": numpy.bool_(False), "score": numpy.float32(0.5)}, False, 0.5),
+        (lambda value: Raising(), None, None),
+        (lambda value: {"pass": False, "reason": Raising()}, None, None),
+        (raise_raising, None, None),
     ],
 )
 def test_what_functions_may_answer(function: Any, passed: bool | None, score: float | None) -> None:

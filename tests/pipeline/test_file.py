@@ -264,3 +264,22 @@ def test_an_agent_is_no_path(agent: str, tmp_path: Path) -> None:
     path = promptlab(tmp_path)
     path.write_text(path.read_text().replace("agent: summarizer", f"agent: '{agent}'"))
     assert "agent_missing" in {one.code for one in check_pipeline(path).findings}
+
+
+@pytest.mark.parametrize("id", ["{a: b}", "[x]", "null", "3"])
+def test_a_step_whose_id_is_not_a_text_is_told_beside_variants(tmp_path: Path, id: str) -> None:
+    text = GOOD.replace("id: judge", f"id: {id}") + "variants: {v: {overrides: {clean: {timeout: 5}}}}\n"
+    assert "bad_pipeline" in {finding.code for finding in examined(tmp_path, text).findings}
+
+
+@pytest.mark.parametrize("name", ["a\\0b.md", "x" * 300 + ".md"], ids=["nul", "long"])
+@pytest.mark.parametrize("key", ["prompt_file", "code_file", "code_ref", "default_testset"])
+def test_a_file_whose_name_no_file_can_have_is_missing(tmp_path: Path, key: str, name: str) -> None:
+    text = {
+        "prompt_file": GOOD.replace('prompt: "Judge {cleaned}"', f'prompt_file: "{name}"'),
+        "code_file": GOOD.replace('code_ref: "code:clean"', f'code_file: "{name}"'),
+        "code_ref": GOOD.replace("code:clean", f"{name}:clean"),
+        "default_testset": GOOD + f'default_testset: "{name}"\n',
+    }[key]
+    findings = examined(tmp_path, text).findings
+    assert any(key in finding.message for finding in findings), findings

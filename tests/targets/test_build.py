@@ -7,7 +7,7 @@ import pytest
 
 from evalloom import catalog
 from evalloom.core.errors import EvalloomError
-from evalloom.targets import build
+from evalloom.targets import TargetOptions, build
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,11 @@ def test_every_kind_says_what_it_is() -> None:
     kinds = catalog.load().all_targets
     assert [kind.name for kind in kinds] == ["prompt", "python", "http", "command", "hoplet", "pipeline", "recipe"]
     assert all(kind.summary for kind in kinds)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000 + "y"], ids=["long", "deep"])
+@pytest.mark.parametrize("kind", [kind.name for kind in catalog.load().all_targets if kind.name != "http"])
+def test_a_file_name_that_is_too_long_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(EvalloomError) as refusal:
+        build(f"{kind}:{name}", tmp_path, TargetOptions(kinds=catalog.load().targets))
+    assert refusal.value.exit_code == 2

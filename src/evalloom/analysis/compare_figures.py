@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 from evalloom.analysis.statistics import (
     cases_to_detect,
     holm,
-    mcnemar,
+    mcnemar_exact,
     paired_mean_interval,
     paired_test,
     percentile,
@@ -90,7 +90,7 @@ class Sums:
     def p_value(self) -> float:
         """How likely a difference at least this large is when both sides are equally good."""
         if not self.has_shares:
-            return mcnemar(self.gained, self.lost)
+            return mcnemar_exact(self.gained, self.lost)
         # Not McNemar's: most repeated cases move a little by chance, and would outnumber the few that break. And with
         # unequal repeats an unchanged case moves one way more often than the other; only its mean stays.
         total, moved = self.now - self.base, self.gained + self.lost
@@ -99,7 +99,7 @@ class Sums:
             # Where the side with one run happens to pass everywhere, the differences vary too little to tell.
             permutation_test(total, self.permuted),
             # Both are normal approximations, which claim too much for a few cases.
-            mcnemar(moved, 0),
+            mcnemar_exact(moved, 0),
         )
 
     def figures(self, name: str) -> RateComparison:

@@ -34,19 +34,50 @@ VIEWS: dict[str, dict[str, str]] = {"batches": columns_of(BatchRow)} | {
 class Views:
     """A DuckDB connection with the views over some batches. Close it, or use it in a `with` block."""
 
-    def __init__(self, copies: list[tuple[Copy, CopyIndex]]) -> None:
-        self.sources = [copy.source for copy, _ in copies]
-        self._copies = [copy for copy, _ in copies]
-        self.copied_files = [
-            (copy.source, [copy.place / table.file for table in index.tables.values()]) for copy, index in copies
-        ]
+    def __init__(self) -> None:
         self._place = Place()
         self.connection: DuckDBPyConnection = connect(self._place.path)
+        self._copies: dict[str, tuple[Copy, CopyIndex]] = {}
+
+    def add(self, source: Source, warn: Callable[[str], None]) -> None:
+        """Add a source, and build its copy if necessary; one that is there already is not added again."""
+        id = source.batch.batch
+        if id in self._copies:
+            first = self._copies[id][0].source.path
+            if first.resolve() == source.path.resolve():
+                return
+            message = f"has the id {id!r} of {first.as_posix()}, so that their rows could not be told apart. Name one"
+            raise usage_error("same_batch_id", f"{source.path.as_posix()}: {message}")
+        copy = Copy(source, self.connection)
+        try:
+            index = copy.refresh()
+        except BaseException:
+            copy.close()
+            raise
+        self._copies[id] = (copy, index)
+        warn_of_damage(index.damage, source.path, warn)
+
+    def create(self) -> None:
+        """Create the views over everything that was added."""
         self._create_batches()
         for name, columns in VIEWS.items():
             if name != "batches":
+                copies = self._copies.values()
                 files = [copy.place / index.tables[name].file for copy, index in copies if name in index.tables]
                 self.connection.execute(f"CREATE VIEW {name} AS {_select(columns, files)}")
+
+    @property
+    def sources(self) -> list[Source]:
+        """The batches and result files behind the views."""
+        return [copy.source for copy, _ in self._copies.values()]
+
+    @property
+    def copied_files(self) -> list[tuple[Source, list[Path]]]:
+        """The Parquet files of each source."""
+        return [
+            (copy.source, [copy.place / table.file for table in index.tables.values()])
+            for copy, index in self._copies.values()
+        ]
 
     @property
     def files(self) -> list[Path]:
@@ -62,7 +93,7 @@ class Views:
     def close(self) -> None:
         """Close the connection, and remove temporary copies."""
         self.connection.close()
-        for copy in self._copies:
+        for copy, _ in self._copies.values():
             copy.close()
         self._place.close()
 
@@ -79,13 +110,15 @@ class Views:
         declared = ", ".join(f'"{name}" {kind}' for name, kind in columns.items())
         self.connection.execute(f"CREATE TABLE batches ({declared})")
         values = [
-            [bytes(value).decode() if isinstance(value, Raw) else value for value in structs.astuple(source.batch)]
-            for source in self.sources
-            if source.is_listed
+            bytes(value).decode() if isinstance(value, Raw) else value
+            for copy, _ in self._copies.values()
+            if copy.source.is_listed
+            for value in structs.astuple(copy.source.batch)
         ]
         if values:
-            places = ", ".join("?" for _ in columns)
-            self.connection.executemany(f"INSERT INTO batches VALUES ({places})", values)
+            row = f"({', '.join('?' for _ in columns)})"
+            rows = ", ".join([row] * (len(values) // len(columns)))
+            self.connection.execute(f"INSERT INTO batches VALUES {rows}", values)
 
 
 def _select(columns: dict[str, str], files: list[Path]) -> str:
@@ -101,7 +134,7 @@ def open_views(
     paths: str | Path | Iterable[str | Path],
     catalog: Catalog,
     warn: Callable[[str], None] = lambda message: None,
-    choose: Callable[[list[Source]], Iterable[Source]] = iter,
+    choose: Callable[[list[Source]], Iterable[Source]] | None = None,
 ) -> Views:
     """Open the views over batches, folders of batches, and files of results that a system reads.
 
@@ -109,44 +142,48 @@ def open_views(
     A missing or stale copy is built first. `warn` gets a message for each line of a log that cannot be read, and for
     each batch of a folder that cannot. `choose` picks some of the sources, before anything is copied.
     """
-    copies: dict[str, tuple[Copy, CopyIndex]] = {}
+    views = Views()
     try:
-        for source in choose(list(_sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn))):
-            id = source.batch.batch
-            if id in copies:
-                if copies[id][0].source.path.resolve() == source.path.resolve():
-                    continue
-                one, other = copies[id][0].source.path.as_posix(), source.path.as_posix()
-                message = f"{other}: has the id {id!r} of {one}, so that their rows could not be told apart. Name one"
-                raise usage_error("same_batch_id", message)
-            copy = Copy(source)
-            index = copy.refresh()
-            copies[id] = (copy, index)
-            warn_of_damage(index.damage, source.path, warn)
-        return Views(list(copies.values()))
+        sources = _sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn)
+        if choose is not None:
+            listed = list(sources)
+            chosen = {id(source) for source in choose([source for source, _ in listed])}
+            sources = (pair for pair in listed if id(pair[0]) in chosen)
+        for source, is_named in sources:
+            try:
+                views.add(source, warn)
+            except EvalloomError as error:
+                if is_named or error.code != "no_batch":
+                    raise
+                warn(str(error))
+        views.create()
     except BaseException:
-        for copy, _ in copies.values():
-            copy.close()
+        views.close()
         raise
+    return views
 
 
-def _sources(paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None]) -> Iterator[Source]:
-    """Yield the sources of all paths, those of a folder from the oldest to the newest."""
+def _sources(
+    paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None]
+) -> Iterator[tuple[Source, bool]]:
+    """Yield the sources of all paths, and whether each is named itself; those of a folder begin with the oldest."""
     for name in paths:
         # Not Path.exists, which raises for a name that is too long for a file.
         is_path = isinstance(name, Path) or (name not in ("latest", "last") and os.path.exists(name))
         path = Path(name) if is_path else find(str(name))
         if is_batch(path):
-            yield _batch(path, catalog)
+            yield _batch(path, catalog), True
             continue
         folder = path / FOLDER if (path / FOLDER).is_dir() else path
         batches = sorted(filter(is_batch, folder.iterdir())) if folder.is_dir() else []
         for batch in batches:
             try:
-                yield _batch(batch, catalog)
+                source = _batch(batch, catalog)
             except EvalloomError as error:
                 # It is damaged, or somebody has just removed it; the others can be read.
                 warn(str(error))
+            else:
+                yield source, False
         if batches:
             continue
         if folder.parts[-2:] == FOLDER.parts:
@@ -156,7 +193,8 @@ def _sources(paths: Iterable[str | Path], catalog: Catalog, warn: Callable[[str]
             found = "a file" if path.is_file() else "a folder without batches" if path.exists() else "nothing there"
             expected = "expected a batch, a folder of batches, or HOP result files"
             raise usage_error("no_batch", f"{path.as_posix()}: {expected}, got {found}")
-        yield from results
+        for source in results:
+            yield source, True
 
 
 def _batch(path: Path, catalog: Catalog) -> Source:

@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct, structs
 
 from evalloom.batchlog.folders import is_in_use
-from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted, replace_file, write_parquet
+from evalloom.batchlog.parquet import Place, path_pattern, quoted, replace_file, write_parquet
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, scored_runs
 from evalloom.batchlog.rows import TABLES, BatchRow, Row, RowReader, batch_row, columns_of
 from evalloom.core.digest import digest_file, digest_text
@@ -26,6 +26,9 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Batch
 from evalloom.data.formats import Formats
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 FOLDER_NAME = "copy"
 _INDEX = "index.json"
@@ -116,8 +119,10 @@ def _removed(path: Path) -> EvalloomError:
 class Copy:
     """The copy of one source; `refresh` builds it if necessary. Every file is written atomically."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, connection: DuckDBPyConnection) -> None:
+        """`connection` writes the files: a new one for each copy takes as long as a small copy."""
         self.source = source
+        self._connection = connection
         self._place = Place(source.place, source.path)
 
     @property
@@ -205,14 +210,10 @@ class Copy:
         with RowWriter(self.place) as writer:
             for table, row in self.source.rows(damage):
                 writer.write(table, row)
-            connection = connect(self.place)
-            try:
-                for table, rows in writer.counts.items():
-                    path = self.place / f"{table}-{digest}.parquet"
-                    write_parquet(connection, writer.query(table), path)
-                    tables[table] = CopiedTable(path.name, rows, _stamp(path))
-            finally:
-                connection.close()
+            for table, rows in writer.counts.items():
+                path = self.place / f"{table}-{digest}.parquet"
+                write_parquet(self._connection, writer.query(table), path)
+                tables[table] = CopiedTable(path.name, rows, _stamp(path, is_ours=True))
         index = CopyIndex(self._format, sources, tables, damage)
         self._write_index(index)
         self._clean(index)
@@ -228,13 +229,14 @@ class Copy:
                     path.unlink(missing_ok=True)
 
 
-def _stamp(path: Path) -> Stamp:
+def _stamp(path: Path, is_ours: bool = False) -> Stamp:
+    """Return the stamp of a file. The time of one that has just been changed is left out, unless we wrote it."""
     try:
         stat = path.stat()
         digest = digest_file(path)
     except FileNotFoundError:
         return Stamp(-1, 0, "")
-    is_recent = abs(time.time_ns() - stat.st_mtime_ns) < _MTIME_RESOLUTION_NS
+    is_recent = not is_ours and abs(time.time_ns() - stat.st_mtime_ns) < _MTIME_RESOLUTION_NS
     return Stamp(stat.st_size, 0 if is_recent else stat.st_mtime_ns, digest)
 
 

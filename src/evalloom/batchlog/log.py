@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
@@ -45,11 +45,13 @@ class Log:
         try:
             _lock(self._runs, path)
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
+            self._runs_path = (path / RUNS).absolute()
+            self._runs_size = os.fstat(self._runs).st_size
             self.write_manifest(batch)
         except BaseException:
             self._close_files()
             raise
-        self._sync = _Syncer(path, (self._runs, self._verdicts))
+        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs)
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
@@ -66,6 +68,8 @@ class Log:
 
     def write_manifest(self, batch: Batch) -> None:
         """Replace batch.json atomically."""
+        # Before the folder is created again.
+        self._check_runs()
         self.batch = batch
         text = msgspec.json.format(self._encode(batch), indent=2)
         with atomic_writer(self.path / MANIFEST) as stream:
@@ -76,16 +80,31 @@ class Log:
         self._sync.close()
         self._close_files()
         if self._sync.error is not None:
-            raise _unwritable(self.path, self._sync.error)
+            raise self._sync.error
+
+    def _check_runs(self) -> None:
+        """Raise an error if the runs are not where they were written: another program deleted, moved or cut them."""
+        written = self._runs_size  # before the look at the file, which grows meanwhile
+        try:
+            is_there = self._runs_path.stat().st_size >= written
+        except FileNotFoundError:
+            is_there = False
+        except OSError:
+            return  # what cannot be looked at is not known to be lost
+        if not is_there:
+            message = "another program deleted, moved or shortened it while the batch ran, so runs are lost"
+            raise EvalloomError("batch_lost", f"{(self.path / RUNS).as_posix()}: {message}")
 
     def _close_files(self) -> None:
+        # Closing is not enough: a process that users' code forked and left has the lock too.
+        _unlock(self._runs)
         for handle in (self._runs, self._verdicts):
             os.close(handle)
 
     def append(self, handle: int, name: str, line: Run | Scored) -> None:
         """Append one line to one of the files."""
         if self._sync.error is not None:
-            raise _unwritable(self.path / name, self._sync.error)
+            raise self._sync.error
         data, written = self._encode(line) + b"\n", 0
         try:
             while written < len(data):
@@ -94,6 +113,8 @@ class Log:
         except OSError as error:
             _truncate(handle, written)
             raise _unwritable(self.path / name, error) from None
+        if handle == self._runs:
+            self._runs_size += written
         self._sync.is_due = True
 
     def _encode(self, value: Batch | Run | Scored) -> bytes:
@@ -150,10 +171,12 @@ class Rescoring:
 class _Syncer:
     """Syncs the names of the files to disk once, and their content ten times a second, in a thread."""
 
-    def __init__(self, path: Path, handles: tuple[int, ...]) -> None:
+    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None]) -> None:
         self.is_due = False
-        self.error: OSError | None = None
+        self.error: EvalloomError | None = None
+        self._shown_path = path
         self._path = path.absolute()
+        self._check = check
         self._handles = handles
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
@@ -176,7 +199,10 @@ class _Syncer:
         try:
             for handle in self._handles:
                 os.fsync(handle)
+            self._check()
         except OSError as error:
+            self.error = _unwritable(self._shown_path, error)
+        except EvalloomError as error:
             self.error = error
 
 
@@ -226,6 +252,13 @@ def _lock(handle: int, path: Path) -> None:
     except OSError:
         message = f"{path.as_posix()}: another process is writing this batch. Wait for it, or stop it"
         raise EvalloomError("batch_in_use", message) from None
+
+
+def _unlock(handle: int) -> None:
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
 
 def _plain(value: Any, above: tuple[int, ...] = ()) -> Any:

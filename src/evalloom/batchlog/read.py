@@ -147,9 +147,23 @@ def _structs(path: Path, type: type[Line], damage: list[Damage] | None) -> Itera
                 damage.append(Damage(path.name, number, str(error)))
             # Where the end of the line before is damaged, both lines are one, and the second is whole.
             for match in _LINE_START.finditer(line, 1):
+                if _is_inside(line, match.start()):
+                    continue
                 with suppress(*_BROKEN):
                     yield number, at + match.start(), _with_time(decoder.decode(line[match.start() :]))
         at += len(line)
+
+
+def _is_inside(line: bytes, start: int) -> bool:
+    """Whether the object at `start` may be a value inside the line: a record of a user may have a key like a run."""
+    if line[start - 1 : start] not in (b":", b",", b"["):
+        return False
+    try:
+        # One damaged byte after a whole line is the end of that line.
+        msgspec.json.decode(line[: start - 1])
+    except _BROKEN:
+        return True
+    return False
 
 
 def _with_time(line: Line) -> Line:

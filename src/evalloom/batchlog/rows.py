@@ -250,6 +250,10 @@ def _joined(texts: Iterable[str]) -> str | None:
     return ", ".join(dict.fromkeys(texts)) or None
 
 
+_Labels = tuple[str | None, str | None, str | None]
+"""The category, the bucket and the difficulty of a case."""
+
+
 class RowReader:
     """Turns the runs of one batch into rows."""
 
@@ -259,20 +263,20 @@ class RowReader:
         self._buckets = frozenset(buckets)
         self._lists: CheckLists = batch.options.get("check_lists", "plain")
         self._models = {profile.name: batch.models.get(profile.run) or profile.run for profile in batch.profiles}
-        self._case: CaseRow | None = None
-        self._seen: set[tuple[int, str]] = set()
+        self._labels: dict[tuple[int, str], _Labels] = {}
+        """Those of each case. Most cases share theirs, so they are kept once."""
+        self._unique_labels: dict[_Labels, _Labels] = {}
 
     def rows(self, run: Run, scored: Scored) -> Iterator[tuple[str, Row]]:
         """Yield the rows of a run, each with the name of its view; the row of its case with the first run only."""
-        case = self._case
-        # Repeats follow each other, so the row of the last case is enough to read most records once.
-        if case is None or (case.number, case.case_id) != (run.number, run.case_id) or case.tags != list(run.tags):
-            case = self._case = self._case_row(run)
-        if (run.number, run.case_id) not in self._seen:
-            self._seen.add((run.number, run.case_id))
+        labels = self._labels.get((run.number, run.case_id))
+        if labels is None:
+            case = self._case_row(run)
+            labels = (case.category, case.bucket, case.difficulty)
+            labels = self._labels[run.number, run.case_id] = self._unique_labels.setdefault(labels, labels)
             yield "cases", case
-        yield "runs", self._run_row(run, scored, case)
-        place = (case.batch, run.key, run.case_id, run.profile, run.repeat)
+        yield "runs", self._run_row(run, scored, labels)
+        place = (self._batch.id, run.key, run.case_id, run.profile, run.repeat)
         for number, verdict in enumerate(scored.verdicts, 1):
             yield "verdicts", _verdict_row(place, number, verdict)
         steps = calls = 0
@@ -319,13 +323,13 @@ class RowReader:
             json_of(run.raw) if run.raw else None,
         )
 
-    def _run_row(self, run: Run, scored: Scored, case: CaseRow) -> RunRow:
+    def _run_row(self, run: Run, scored: Scored, labels: _Labels) -> RunRow:
         usage, judged = run.usage, scored.usage
         status = scored.status
         deciding = _deciding_verdict(scored)
         has_answer = not run.error and status not in ("skipped", "blocked")
         return RunRow(
-            case.batch,
+            self._batch.id,
             run.key,
             run.case_id,
             run.number,
@@ -351,13 +355,11 @@ class RowReader:
             usage.cached + judged.cached,
             usage.retries + judged.retries,
             self._models.get(run.profile) or None,
-            case.tags,
-            case.category,
-            case.bucket,
-            case.difficulty,
-            case.dialect,
-            case.file,
-            case.line,
+            list(run.tags),
+            *labels,
+            run.dialect or None,
+            run.origin.file or None,
+            run.origin.line or None,
             json_of(run.output.value) if has_answer else None,
         )
 
@@ -489,9 +491,13 @@ def text_of(value: Any) -> str | None:
 
 
 def _float(value: Any) -> float | None:
+    if type(value) is float:
+        return value
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _int(value: Any) -> int | None:
+    if type(value) is int and -(2**63) <= value < 2**63:
+        return value
     number = _float(value)
     return int(number) if number is not None and abs(number) < 2**63 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -43,6 +44,10 @@ def run_process(command: Callable[[], int]) -> NoReturn:
     stdout = sys.stdout
     ours = _take_stdout()
     os._exit = _reported_exit(os.getpid())  # type: ignore[assignment]
+    if not faulthandler.is_enabled():
+        with suppress(OSError, ValueError, RuntimeError):  # there is no stderr
+            # A crash in C, as in a broken extension module, says where it was instead of nothing.
+            faulthandler.enable(2, all_threads=False)
     code = 3
     try:
         code = command()
@@ -60,6 +65,9 @@ def run_process(command: Callable[[], int]) -> NoReturn:
 
 
 def _begin_to_end(code: int, is_ending: threading.Event) -> None:
+    # An exit handler of users' code that ends the process does not make a success of a failure.
+    process = os.getpid()
+    os._exit = lambda status: exit_process(status or code if os.getpid() == process else status)
     # Ctrl-C in this time ends the process without a traceback.
     signal.signal(signal.SIGINT, lambda number, frame: exit_process(code))
     is_ending.set()

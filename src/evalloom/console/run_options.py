@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from evalloom.console.options import FORCE
+from evalloom.console.options import FORCE, LANG
 from evalloom.core.errors import usage_error
 from evalloom.engine.system import Catalog
 from evalloom.targets import forms
@@ -35,7 +35,7 @@ def suffixes(catalog: Catalog) -> str:
     return " ".join(reporter.suffix for reporter in catalog.reporters)
 
 
-_OUTPUT = click.option(
+OUTPUT = click.option(
     "-o",
     "--output",
     multiple=True,
@@ -77,7 +77,7 @@ _HOW = (
     click.option("--fail-under", metavar="RATE", help="Fail below this pass rate instead of on any failed case."),
     click.option("--record", default="", metavar="FILE", help="Record every llm answer in this file."),
     click.option("--replay", default="", metavar="FILE", help="Answer from a file written by --record."),
-    _OUTPUT,
+    OUTPUT,
     FORCE,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
@@ -105,7 +105,7 @@ _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when f
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -115,7 +115,7 @@ def engine_options(command: Command) -> Command:
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with((*(option for option in _HOW if option is not _OUTPUT), *_ACCEPTING), command)
+    return _with((*(option for option in _HOW if option is not OUTPUT), *_ACCEPTING), command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
@@ -132,7 +132,7 @@ def refuse_conflicts(datasets: tuple[str, ...], flags: dict[str, Any]) -> None:
         (flags["resume"] and flags["resume_from"], "--resume and --resume-from: expected one of them, got both"),
         (flags["record"] and flags["replay"], "--record and --replay: expected one of them, got both"),
         (flags["watch"] and flags["dry_run"], "--watch and --dry-run: expected one of them, got both"),
-        (flags["watch"] and flags["until_sure"], "--watch and --until-sure: expected one of them, got both"),
+        (flags["watch"] and flags.get("until_sure"), "--watch and --until-sure: expected one of them, got both"),
         (flags["watch"] and "-" in datasets, "--watch: expected a file to watch, got '-' (stdin). Write it to a file"),
     ):
         if is_wrong:
@@ -165,10 +165,10 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def question_of(flags: dict[str, Any]) -> Question | None:
-    """Return what --until-sure is to decide; None without it."""
-    if not flags["until_sure"]:
+    """Return what --until-sure is to decide; None without it, and for commands that do not have it."""
+    if not flags.get("until_sure"):
         for name in ("margin", "against"):
-            if flags[name] is not None:
+            if flags.get(name) is not None:
                 raise usage_error("bad_option", f"--{name}: goes with --until-sure")
         return None
     from evalloom.engine.until_sure import MARGIN, Question  # deferred: few runs have it

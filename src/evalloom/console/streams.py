@@ -38,6 +38,13 @@ class _OutputFile(io.FileIO):
         return None if size and len(rest) == size else size - len(rest)
 
 
+class _LastingStream(io.TextIOWrapper):
+    """A standard stream that users' code cannot close: results and errors still have to be written."""
+
+    def close(self) -> None:
+        self.flush()
+
+
 def open_standard_streams() -> None:
     """Open closed standard streams on /dev/null, and make stderr drop what it cannot write."""
     # In ascending order: a new file gets the lowest number that is free. Any other file with one of these numbers would
@@ -63,7 +70,7 @@ def wrapped(stream: TextIO | None, number: int, is_lossy: bool = False) -> TextI
         return stream or io.TextIOWrapper(io.BufferedWriter(file), "utf-8", "backslashreplace")
     is_unbuffered = isinstance(stream.buffer, io.FileIO)  # PYTHONUNBUFFERED
     buffer = file if is_unbuffered else io.BufferedWriter(file)
-    return io.TextIOWrapper(
+    return _LastingStream(
         buffer,
         stream.encoding,
         stream.errors,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import takewhile
@@ -130,9 +131,8 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
     """Return the parameters of a function."""
     name = getattr(function, "__name__", type(function).__name__)
     try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        # Some functions written in C have no signature.
+        parameters = list(_signature(function).parameters.values())
+    except Exception:  # some functions in C have no signature, and users' code may compute one
         return Parameters(name, is_unknown=True)
     named = [item for item in parameters if item.kind not in (item.VAR_POSITIONAL, item.VAR_KEYWORD)]
     return Parameters(
@@ -144,6 +144,15 @@ def parameters_of(function: Callable[..., Any]) -> Parameters:
         takes_any=any(item.kind is item.VAR_KEYWORD for item in parameters),
         takes_positions=any(item.kind is item.VAR_POSITIONAL for item in parameters),
     )
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        # Annotations are evaluated late there, and may name what is not imported at run time.
+        return inspect.signature(function, annotation_format=Format.FORWARDREF)
+    return inspect.signature(function)
 
 
 def _remove_our_frames(traceback: TracebackException | None) -> None:

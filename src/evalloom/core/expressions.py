@@ -385,13 +385,21 @@ def _are_comparable(left: Any, right: Any) -> bool:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    # In Python true equals 1, in JSON it does not.
-    if isinstance(left, bool) is not isinstance(right, bool):
-        return False
     try:
-        return bool(left == right)
+        return _is_same(left, right)
     except RecursionError:
         return False
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    # In Python true equals 1, also inside lists and objects; in JSON it does not.
+    if isinstance(left, bool) is not isinstance(right, bool) or left != right:
+        return False
+    if isinstance(left, list | tuple):
+        return all(map(_is_same, left, right))
+    if isinstance(left, Mapping):
+        return all(_is_same(value, right[key]) for key, value in left.items())
+    return True
 
 
 def _is_in(item: Any, container: Any) -> bool:

@@ -45,7 +45,12 @@ def find_function(
     if not place or not name:
         raise NoFunction("expected module:function or path/file.py:function")
     module = _import(place, folder)
-    target = _attribute(module, name)
+    try:
+        target = _attribute(module, name)
+    except (Exception, SystemExit) as error:  # a module of users may compute its attributes
+        if isinstance(error, NoFunction):
+            raise
+        raise NoFunction(f"looking up {name!r} in it raised {type(error).__name__}: {error}") from None
     function = adapted(target) if adapted else target
     if not callable(function):
         raise NoFunction(f"expected a function, got {quote(function)}")
@@ -115,7 +120,7 @@ def _file(place: str, is_path: bool, folder: Path) -> Path | None:
     steps = place.replace(".", "/")
     names = (place,) if is_path else (f"{steps}.py", f"{steps}/__init__.py")
     for file in (base / name for base in (folder, Path()) for name in names):
-        if file.is_file():
+        if os.path.isfile(file):  # Path.is_file raises for a name that no file can have
             return file.resolve()
     if is_path:
         raise NoFunction(f"there is no file {quote((folder / place).as_posix(), 200)}")

@@ -1,4 +1,4 @@
-"""Keeps users' code from changing what belongs to the whole process: the working folder and the standard streams."""
+"""Keeps users' code from changing what belongs to the whole process: working folder, streams, and being only one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ _replaced: list[TextIO] = []
 """Streams that users' code put into `sys`. They are kept: a wrapper that is collected closes the stream in it."""
 
 
+def end_forked_child(process: int) -> None:
+    """End this process if users' code forked it off ours and then came back into our code.
+
+    It has a copy of the batch and none of our threads: it would wait forever, or run everything a second time.
+    """
+    if os.getpid() != process:
+        with suppress(BaseException):
+            sys.stderr.write("evalloom: a forked copy of this process returned from the code under test, and ends\n")
+            sys.stderr.flush()
+        os._exit(1)
+
+
 @contextmanager
 def importing_users_code() -> Iterator[None]:
     """Come back to our folder and streams after an import. What it prints goes to stderr.
@@ -24,12 +36,13 @@ def importing_users_code() -> Iterator[None]:
     The functions of a module that leaves the folder run where it went.
     """
     global _users
-    ours = _current()
+    ours, process = _current(), os.getpid()
     with _keeping_streams():
         sys.stdout = sys.stderr
         try:
             yield
         finally:
+            end_forked_child(process)
             if ours and (theirs := _current()) != ours:
                 _users = theirs
                 _change(ours)

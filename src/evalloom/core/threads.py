@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 from evalloom.core.errors import CallError
 from evalloom.core.interrupt import Interrupted, interrupt, place_in, withdraw_interrupt
+from evalloom.core.process_state import end_forked_child
 
 _MOST_THREADS = 512
 
@@ -48,6 +50,7 @@ class _Worker:
         self._has_begun = False
         self._is_interrupted = False
         self._lock = Lock()
+        self._process = os.getpid()
         self.thread = Thread(target=self._work, name="evalloom-call", daemon=True)
         self.thread.start()
 
@@ -75,6 +78,7 @@ class _Worker:
                         outcome = (job.variables.run(job.function), None)
                 except BaseException as error:  # users' code may raise anything; `run` raises it again
                     outcome = (None, error)
+                end_forked_child(self._process)
                 self._end_job()
             except Interrupted:
                 # It came when the function had just returned. There is one interrupt per job at most.

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import sys
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import Context as Variables
 from contextvars import ContextVar, copy_context
+from functools import partial
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from weakref import WeakKeyDictionary
 
 from evalloom.core.errors import CallError
 from evalloom.core.interrupt import Interrupted, Place, interrupt, place_in
+from evalloom.core.process_state import end_forked_child
 
 _TICK_S = 0.1
 """How often the watchdog looks; shorter pauses of a loop are not noticed."""
@@ -117,6 +120,7 @@ class UserLoop:
         self._blocking: _Call | None = None
         self._interrupted_at = 0.0
         self._busy = Event()
+        self._process = os.getpid()
         self.thread = Thread(target=self._work, name="evalloom-user-loop", daemon=True)
         self.thread.start()
         Thread(target=self._watch, name="evalloom-watchdog", daemon=True).start()
@@ -191,6 +195,7 @@ class UserLoop:
                 else:
                     call.task = asyncio.Task(self._run(call), loop=self.loop, context=call.variables)
                     self._owners[call.task] = call
+                    call.task.add_done_callback(partial(self._end_unstarted, call))
 
     def _new_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> asyncio.Task[Any]:
         """Start a task of users' code, and remember which call started it."""
@@ -211,7 +216,14 @@ class UserLoop:
             outcome = (await call.start(), None)
         except BaseException as error:  # users' code may raise anything; `run` raises it again
             outcome = (None, error)
+        end_forked_child(self._process)
         self._end(call, outcome)
+
+    def _end_unstarted(self, call: _Call, task: asyncio.Task[None]) -> None:
+        # A task that is cancelled before its first step never gets into `_run`: users' code may cancel all tasks.
+        if call in self.calls and task.cancelled():
+            message = f"{call.name}() was cancelled before it began, by other code on its event loop"
+            self._end(call, (None, CallError("target_raised", message)))
 
     def _cancel(self, call: _Call) -> None:
         call.is_acknowledged = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as AnyMapping
@@ -222,11 +223,15 @@ class Dataset:
             return
         folder = self.source.path.parent
         path = folder / included.file
-        if not path.resolve().is_relative_to(folder.resolve()):
+        try:
+            is_outside = not path.resolve().is_relative_to(folder.resolve())
+        except (OSError, ValueError):  # a name that no file can have
+            is_outside = False
+        if is_outside:
             message = f"{included.file!r} is outside the folder of this file and is not read"
             yield Problem("included_file_outside", "error", message, place)
             return
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
             message = f"there is no file {included.file!r} beside this one"
             yield Problem("included_file_missing", "error", message, place)
             return

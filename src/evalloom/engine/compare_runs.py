@@ -16,7 +16,7 @@ from evalloom.batchlog import BaselineRun, baseline_runs
 from evalloom.batchlog.baseline import MOST
 from evalloom.core.digest import digest_value
 from evalloom.core.model import Record, Run, Scored, Status
-from evalloom.core.repeats import COUNTED, meets
+from evalloom.core.repeats import COUNTED, meets, with_occurrence
 from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 
@@ -50,19 +50,8 @@ def runs_of(
     warn: Callable[[str], None] = lambda message: None,
 ) -> Iterator[BaselineRun]:
     """Yield every run of a batch, by profile, case and repeat; `by_number` gives cases their ids of format 1."""
-    occurrences: Counter[str] = Counter()
-    profile, case = "", (-1, "")
-    for run, scored in stored_runs(path, warn):
-        if run.profile != profile:
-            occurrences.clear()
-            profile, case = run.profile, (-1, "")
-        if by_number and run.position:
-            run = _with_old_id(run)
-        # The same id at another position of the dataset is another case.
-        if (run.number, run.case_id) != case:
-            case = (run.number, run.case_id)
-            occurrences[run.case_id] += 1
-        yield _baseline_run(run, scored, occurrences[run.case_id], reasons)
+    for _, occurrence, run, scored in with_occurrence(stored_runs(path, warn), by_number):
+        yield _baseline_run(_with_old_id(run) if by_number and run.position else run, scored, occurrence, reasons)
 
 
 def _with_old_id(run: Run) -> Run:

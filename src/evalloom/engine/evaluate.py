@@ -14,14 +14,14 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
+from evalloom.core.errors import BatchStop, CallError, EvalloomError, TargetUnavailable, usage_error
 from evalloom.core.model import Batch, Request, Response, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
-from evalloom.engine.results import Results, accepted_by, described
+from evalloom.engine.results import LEFT_OUT, Results, accepted_by, described
 from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
@@ -211,16 +211,25 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                     with suppress(BatchStop):
                         await scorer.finish()
                     stopped, code = str(error), error.code
+            is_partial = stopped or until_sure or jobs.dropped or plan.only is not None
+            lost = 0 if is_partial else (live.total or 0) - jobs.total
             summary = live.tally.summary(log.batch.id, log.path.as_posix(), perf_counter() - live.started)
             answer = until_sure.answer() if until_sure else None
             if answer is not None:
                 summary = answer.with_intervals(summary)
             facts = {
-                "finished_at": "" if stopped else utc_now(),
+                "finished_at": "" if stopped or lost > 0 else utc_now(),
                 "summary": described(summary, answer),
-                "outages": llms.in_outage() if stopped else [],
+                # A resumed batch repeats the runs that ended with an error of the outage.
+                "outages": [*llms.in_outage(), *_target_outage(plan, code)] if stopped else [],
             }
+            if answer is not None:
+                facts["options"] = log.batch.options | {LEFT_OUT: answer.cases - answer.started}
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
+            if lost > 0:
+                gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
+                hint = f"Run it again; --resume-from {log.batch.id} reuses the finished runs"
+                raise EvalloomError("dataset_changed", f"{gone}: the dataset changed while the batch ran. {hint}")
     finally:
         await llms.close()
         await plan.target.close()
@@ -243,6 +252,10 @@ def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilS
         pass_if, shares = shares_before(batch, plan.question.baseline, plan.home, plan.catalog, warn)
     names = [profile.name for profile in plan.profiles]
     return UntilSure(plan.question, names, plan.options.repeats, pass_if, shares)
+
+
+def _target_outage(plan: Plan, code: str) -> list[str]:
+    return [plan.target.name] if code == TargetUnavailable.code else []
 
 
 async def _recount(

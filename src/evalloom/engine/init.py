@@ -27,7 +27,7 @@ class Starter(Struct, frozen=True):
 def write_suite(folder: Path, suite: Starter) -> list[Path]:
     """Writes a suite and evalloom.yaml into a folder; where one of the files is already there, nothing is written."""
     files = {**suite.files, FILE_NAME: _settings(suite)}
-    if folder.exists() and not folder.is_dir():
+    if os.path.exists(folder) and not os.path.isdir(folder):
         raise usage_error("not_a_folder", f"{folder.as_posix()}: expected a folder, got a file")
     there = [name for name in files if os.path.lexists(folder / name)]
     if there:

@@ -17,6 +17,8 @@ from evalloom.core.threads import hanging_names
 from evalloom.core.user_loop import abandoned_names, warnings_to
 
 Result = TypeVar("Result")
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Ctrl-C, the end that a service manager asks for, and the end of the terminal."""
 _END_S = 0.3
 """How long interrupted threads may take to end before they are reported."""
 
@@ -34,8 +36,10 @@ def stopping(stop: asyncio.Event, max_time: float | None) -> Iterator[Callable[[
 
     timer = loop.call_later(max_time, end, f"--max-time {max_time:g} is over") if max_time is not None else None
     with suppress(NotImplementedError, RuntimeError, ValueError):  # no signals here: Windows, or not the main thread
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, end, "interrupted")
+        for number in _SIGNALS:
+            # Under nohup the end of the terminal is ignored, and stays so.
+            if number in (signal.SIGINT, signal.SIGTERM) or signal.getsignal(number) == signal.SIG_DFL:
+                loop.add_signal_handler(number, end, "interrupted")
     try:
         yield lambda: reasons[-1]
     finally:
@@ -48,8 +52,9 @@ def _forget_signals_in_child() -> None:
     """Give a process that users' code forked its own signals: those that it gets would also reach our loop."""
     with suppress(ValueError, OSError):
         if signal.set_wakeup_fd(-1) >= 0:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
+            for number in _SIGNALS:
+                if signal.getsignal(number) != signal.SIG_IGN:
+                    signal.signal(number, signal.SIG_DFL)
 
 
 if hasattr(os, "register_at_fork"):
@@ -58,7 +63,7 @@ if hasattr(os, "register_at_fork"):
 
 def _forget_signals(loop: asyncio.AbstractEventLoop) -> None:
     with suppress(NotImplementedError, RuntimeError, ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
 

@@ -10,6 +10,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import click
+
     from evalloom.batchlog.copy import Source
     from evalloom.data.dialect import Dialect, Rules
     from evalloom.data.formats import Document
@@ -54,6 +56,8 @@ class Parts(Struct, frozen=True):
     """Names of files that it writes beside datasets, and that hold no cases."""
     results: Callable[[Path], list[Source] | None] | None = None
     """Reads files of results in its own format for queries; returns None for a path that has none."""
+    result_command: Callable[[], click.Command] | None = None
+    """Its own form of `evalloom stats` for such files: the argument `folder`, and options."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
     example: Callable[[], Example] | None = None

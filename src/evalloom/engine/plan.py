@@ -246,15 +246,19 @@ def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:
 
 
 def spooled(source: Source) -> Source:
-    """Return a source that can be read more than once: stdin is copied to a temporary file."""
-    if source.path is not None:
+    """Return a source that can be read more than once: stdin and pipes (`<(…)`) are copied to a temporary file."""
+    if source.path is not None and not source.path.is_fifo():
         return source
     import atexit
+    import shutil
     import tempfile
 
     with tempfile.NamedTemporaryFile(prefix="evalloom-stdin-", delete=False) as stream:
-        for chunk in iter(lambda: sys.stdin.buffer.read(1 << 20), b""):
-            stream.write(chunk)
+        if source.path is None:
+            shutil.copyfileobj(sys.stdin.buffer, stream, 1 << 20)
+        else:
+            with source.path.open("rb") as pipe:
+                shutil.copyfileobj(pipe, stream, 1 << 20)
     atexit.register(Path(stream.name).unlink, missing_ok=True)
     return Source(source.name, Path(stream.name), source.encoding)
 

@@ -99,6 +99,10 @@ class Results:
         """Return how many repeats of a run's case passed under its profile, of how many that count."""
         return self._tally.count_of(run)
 
+    def latencies(self, *shares: float) -> list[float | None]:
+        """Return percentiles of the latencies of all runs with an answer, for shares from 0 to 1."""
+        return self._tally.group().latencies(*shares)
+
     def not_scored(self) -> dict[tuple[Status, str], int]:
         """Return why runs were skipped, blocked or not scored, with counts, the most frequent reason first."""
         return dict(sorted(self._tally.reasons.items(), key=lambda item: -item[1]))
@@ -202,11 +206,13 @@ OWN_OUTCOME = "has_own_outcome"
 UNTIL_SURE = "until_sure"
 """The option of a batch that stops when a question is decided, and the key of the answer in its summary."""
 
+LEFT_OUT = "left_out"
+"""The option of a batch with the number of cases that it left out because its results had decided the question."""
+
 
 def has_stopped_when_sure(batch: Batch) -> bool:
     """Whether a batch left out cases because of its own results, so that usual intervals are too narrow for it."""
-    answer = batch.summary.get(UNTIL_SURE) or {}
-    return bool(answer.get("started", 0) < answer.get("cases", 0))
+    return bool(batch.options.get(LEFT_OUT))
 
 
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:

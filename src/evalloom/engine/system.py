@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "history", "baseline", "batches", "sql"),
+    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
@@ -172,6 +172,11 @@ class Catalog:
             if any(own.name == dialect for own in parts.dialects):
                 return system.name
         return ""
+
+    @cached_property
+    def result_commands(self) -> tuple[click.Command, ...]:
+        """The commands of systems that summarize results in their own format."""
+        return tuple(parts.result_command() for parts in self.parts if parts.result_command is not None)
 
     def result_sources(self, path: Path) -> list[Source] | None:
         """The results in a file or folder of a system's own format; None if no system reads it."""

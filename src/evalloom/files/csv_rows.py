@@ -11,6 +11,12 @@ from evalloom.core.text import quote
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Row, not_utf8
 
 _DELIMITERS = ",;\t|"
+_REASONS = {
+    "new-line character": "a carriage return alone does not end a row. Save the file with the line ends LF or CRLF",
+    "unexpected end": "a cell in double quotes is not closed. Close it with '\"'",
+    "expected after": "text follows the closing '\"' of a cell. Inside a cell in quotes, write '\"\"' for a quote",
+}
+"""What to do about an error of the csv module, by a part of its message, which is meant for programmers."""
 
 
 class CsvReader:
@@ -59,7 +65,8 @@ class CsvReader:
         except csv.Error as error:
             self._put_back(self._row_lines[1:])
             place = Place(self._row_lines[0][0], 1)
-            self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {error}", place))
+            reason = next((reason for part, reason in _REASONS.items() if part in str(error)), str(error))
+            self._problems.append(Problem("csv_parse_error", "error", f"is not CSV: {reason}", place))
             return []
 
     def _put_back(self, lines: list[tuple[int, bytes]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, System
+from evalloom.engine.system import System
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +79,7 @@ def _parts() -> Parts:
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
         results=_results,
+        result_command=_stats,
         starter=_starter,
         example=_example,
     )
@@ -88,5 +89,4 @@ SYSTEM = System(
     name="hop",
     title="HOP batch tests",
     parts=_parts,
-    commands=(Command("stats", "Summarize HOP results in a folder, and compare profiles.", _stats),),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ class _HopletSource(NamedTuple):
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """Build the target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
     reference = text_in(spec, "hoplet").strip()
-    source = _load_task(reference, folder) if (folder / reference).is_dir() else _load_function(reference, folder)
+    source = _load_task(reference, folder) if os.path.isdir(folder / reference) else _load_function(reference, folder)
     parameters = parameters_of(source.function)
     contract = contract_of(source.metainfo, source.sources[0] if source.sources else None, parameters.name)
     log = text_in(spec, "observer")

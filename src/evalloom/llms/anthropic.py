@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, join_path, status_error
+from evalloom.core.http import Client, at_url, join_path, status_error
 from evalloom.core.model import Record, Request, Response, Usage
 from evalloom.llms.answer_json import strip_fence
 from evalloom.llms.echo import message_text
-from evalloom.llms.openai import count, decode, encode, error_text, shown
+from evalloom.llms.openai import check_depth, count, decode, encode, error_text, shown
 
 VERSION = "2023-06-01"
 MAX_TOKENS = 4096
@@ -41,7 +41,10 @@ class Anthropic:
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
             raise status_error(reply, error_text(reply.body), self._url)
-        return _response(decode(reply), reply.body, request)
+        try:
+            return _response(decode(reply), reply.body, request)
+        except CallError as error:
+            raise at_url(error, self._url) from None
 
     def _body(self, request: Request) -> Record:
         params = _params(request.params)
@@ -178,6 +181,8 @@ def _response(answer: Any, body: bytes, request: Request) -> Response:
             raise CallError("bad_answer", f"expected an answer, got an error: {error_text(body)}")
         raise CallError("bad_answer", f"expected a list of content blocks, got {shown(body)}")
     calls = [block for block in blocks if block.get("type") == "tool_use"]
+    if calls:
+        check_depth(calls, body)
     answers = [call for call in calls if call.get("name") == _ANSWER and isinstance(request.answer, dict)]
     stop = answer.get("stop_reason")
     return Response(

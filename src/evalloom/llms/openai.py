@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import orjson
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, Reply, join_path, status_error
+from evalloom.core.http import Client, Reply, at_url, join_path, status_error
 from evalloom.core.model import Llm, Record, Request, Response, Usage
 from evalloom.core.text import quote
 
 _SHOWN = 200
 """How much of a body a message quotes."""
+_DEEPEST = 250
+"""Levels of a tool call: what reads and writes it later would end in a RecursionError at about a thousand."""
 
 
 class OpenAi:
@@ -42,8 +46,11 @@ class OpenAi:
             raise status_error(reply, error_text(reply.body), self._url)
         # Some servers do not stream although they are asked to.
         is_stream = self._stream and not reply.body.lstrip().startswith(b"{")
-        answer = _join_stream(reply.body) if is_stream else decode(reply)
-        return _response(answer, reply.body)
+        try:
+            answer = _join_stream(reply.body) if is_stream else decode(reply)
+            return _response(answer, reply.body)
+        except CallError as error:
+            raise at_url(error, self._url) from None
 
     def _body(self, request: Request) -> Record:
         body: Record = {"model": self._model, "messages": request.messages, **request.params}
@@ -81,13 +88,11 @@ class OpenAiEmbeddings:
         reply = await self._client.send("POST", self._url, body, self._headers)
         if reply.status != 200:
             raise status_error(reply, error_text(reply.body), self._url)
-        answer = decode(reply)
-        rows = answer.get("data") if isinstance(answer, dict) else None
-        vectors: list[Any] = (
-            [row.get("embedding") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-        )
-        if len(vectors) != len(texts) or not all(isinstance(vector, list) for vector in vectors):
-            raise CallError("bad_answer", f"expected {len(texts)} embeddings, got {shown(reply.body)}")
+        try:
+            answer = decode(reply)
+            vectors = _vectors(answer, len(texts), reply.body)
+        except CallError as error:
+            raise at_url(error, self._url) from None
         return Response(encode(vectors).decode(), usage=_usage(answer.get("usage")))
 
 
@@ -143,8 +148,26 @@ def _well_formed(value: Any) -> Any:
         orjson.dumps(value)
         return value
     except (TypeError, ValueError):
+        pass
+    try:
         text = json.dumps(value, ensure_ascii=False)
         return json.loads(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    except RecursionError:
+        raise CallError("bad_answer", f"expected JSON of at most {_DEEPEST} levels, got more") from None
+
+
+def check_depth(value: Any, body: bytes) -> None:
+    """Raise CallError for a value that is nested so deeply that it cannot be written to a log."""
+    try:
+        orjson.dumps(value)  # refuses more than 254 levels, but also integers of more than 64 bits
+        return
+    except (TypeError, ValueError):
+        level = [value]
+    for _ in range(_DEEPEST):
+        parts = [part.values() if isinstance(part, dict) else part for part in level if isinstance(part, dict | list)]
+        level = [inner for part in parts for inner in part]
+    if level:
+        raise CallError("bad_answer", f"expected tool calls of at most {_DEEPEST} levels, got {shown(body)}")
 
 
 def error_text(body: bytes) -> str:
@@ -173,6 +196,8 @@ def _response(answer: Any, body: bytes) -> Response:
             raise CallError("bad_answer", f"expected an answer, got an error: {error_text(body)}")
         raise CallError("bad_answer", f"expected choices[0].message, got {shown(body)}")
     calls = message.get("tool_calls")
+    if calls:
+        check_depth(calls, body)
     return Response(
         text=_text(message, body),
         tool_calls=[call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else [],
@@ -180,6 +205,23 @@ def _response(answer: Any, body: bytes) -> Response:
         model=answer["model"] if isinstance(answer.get("model"), str) else "",
         stop=choice["finish_reason"] if isinstance(choice.get("finish_reason"), str) else "",
     )
+
+
+def _vectors(answer: Any, count: int, body: bytes) -> list[list[float]]:
+    """Return the vectors of an answer, one for each text."""
+    rows = answer.get("data") if isinstance(answer, dict) else None
+    vectors: list[Any] = (
+        [row.get("embedding") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    )
+    try:
+        msgspec.convert(vectors, list[list[float]])
+        if len(vectors) == count and all(math.isfinite(sum(vector)) for vector in vectors):
+            return vectors
+    except (msgspec.ValidationError, OverflowError):
+        pass
+    if isinstance(answer, dict) and answer.get("error"):
+        raise CallError("bad_answer", f"expected {count} embeddings, got an error: {error_text(body)}")
+    raise CallError("bad_answer", f"expected {count} embeddings, got {shown(body)}")
 
 
 def _text(message: Record, body: bytes) -> str:
@@ -214,9 +256,9 @@ def _join_stream(body: bytes) -> Record:
     text: list[str] = []
     calls: dict[int, Record] = {}
     answer: Record = {"choices": [{"message": {}}]}
-    for event in _events(body):
+    for event, data in _events(body):
         if event.get("error"):
-            raise CallError("bad_answer", f"expected an answer, got an error: {quote(event['error'], _SHOWN)}")
+            raise CallError("bad_answer", f"expected an answer, got an error: {error_text(data)}")
         answer |= {name: event[name] for name in ("model", "usage") if event.get(name)}
         try:
             for choice in event.get("choices") or []:
@@ -228,20 +270,22 @@ def _join_stream(body: bytes) -> Record:
                 if choice.get("finish_reason"):
                     answer["choices"][0]["finish_reason"] = choice["finish_reason"]
         except (AttributeError, TypeError):
-            raise CallError("bad_answer", f"expected pieces of an answer, got {quote(event, _SHOWN)}") from None
+            raise CallError("bad_answer", f"expected pieces of an answer, got {shown(data)}") from None
     if not answer["choices"][0].get("finish_reason"):
         raise CallError("bad_answer", f"the stream ended before the answer did: {shown(body)}", is_transient=True)
     # Only now: two pieces may split a surrogate pair, such as that of an emoji.
-    answer["choices"][0]["message"] = _well_formed({"content": "".join(text), "tool_calls": list(calls.values())})
-    return answer
+    answer["choices"][0]["message"] = {"content": "".join(text), "tool_calls": list(calls.values())}
+    joined: Record = _well_formed(answer)
+    return joined
 
 
-def _events(body: bytes) -> Iterator[Record]:
+def _events(body: bytes) -> Iterator[tuple[Record, bytes]]:
+    """Return each event of a stream, decoded and as it was sent."""
     for line in body.splitlines():
         if line.startswith(b"data:") and (data := line[5:].strip()) != b"[DONE]":
             event = _decoded(data)
             if isinstance(event, dict):
-                yield event
+                yield event, data
 
 
 def _add_calls(calls: dict[int, Record], pieces: list[Record]) -> None:

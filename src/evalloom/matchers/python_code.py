@@ -26,6 +26,7 @@ from evalloom.core.process_state import absolute
 from evalloom.core.text import shorten
 from evalloom.core.threads import Threads
 from evalloom.core.user_loop import run_on_user_loop
+from evalloom.core.value import plain
 from evalloom.matchers.base import (
     CheckResult,
     Function,
@@ -76,9 +77,11 @@ async def _grade(check: Check, context: MatchContext, services: Services) -> Che
     if function is None:
         return await _grade_in_sandbox(check, context, min(limit, _MAX_SANDBOXED_S))
     try:
-        answer = await _called(function, context, limit)
+        # Here too, because what the user's code returns may raise when it is looked at, as an array does.
+        return _grade_of(await _called(function, context, limit), check)
     except AssertionError as error:
-        return failed(f"{_shown(check)}: {show(str(error), 200)}" if str(error) else f"{_shown(check)} refused it")
+        text = _text_of(error)
+        return failed(f"{_shown(check)}: {show(text, 200)}" if text else f"{_shown(check)} refused it")
     except CallError as error:
         if error.code == "timeout":
             late = error.message.partition(": ")[2]
@@ -91,8 +94,14 @@ async def _grade(check: Check, context: MatchContext, services: Services) -> Che
             raise
         return unscored(f"{_shown(check)} was cancelled from inside")
     except BaseException as error:  # the user's code may raise anything
-        return unscored(f"{_shown(check)} raised {type(error).__name__}: {show(str(error), 200)}")
-    return _grade_of(answer, check)
+        return unscored(f"{_shown(check)} raised {type(error).__name__}: {show(_text_of(error), 200)}")
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # the user's code: an exception may compute its text
+        return "its text cannot be shown"
 
 
 async def _grade_in_sandbox(check: Check, context: MatchContext, limit: float) -> CheckResult:
@@ -169,6 +178,7 @@ def _grade_of(answer: Any, check: Check) -> CheckResult:
     """Convert a return value: true or false, a number from 0 to 1, or an object with pass, score and reason."""
     if isinstance(answer, CheckResult):
         return answer
+    answer = _without_numpy(answer)
     if isinstance(answer, bool):
         return CheckResult(answer, reason="" if answer else f"{_shown(check)} gave false")
     threshold = threshold_of(check, 0.5)
@@ -182,7 +192,13 @@ def _grade_of(answer: Any, check: Check) -> CheckResult:
     return CheckResult(score >= threshold, float(score), f"{_shown(check)} gave {score:g}, needed {threshold:g}")
 
 
+def _without_numpy(value: Any) -> Any:
+    """A comparison of numpy numbers is no bool."""
+    return plain(value) if type(value).__module__ == "numpy" else value
+
+
 def _grade_of_object(answer: dict[str, Any], check: Check, threshold: float) -> CheckResult:
+    answer = {name: _without_numpy(value) for name, value in answer.items()}
     passed, score = answer.get("pass", answer.get("passed")), number_of(answer.get("score"))
     if not isinstance(passed, bool) and score is None:
         return unscored(f"{_shown(check)}: expected an object with pass or score, got {show(answer)}")

@@ -203,7 +203,8 @@ class _PipelineParser:
 
     def _changes(self, variant: Variant) -> bool:
         """Return whether a variant differs from the steps."""
-        steps = {step.get("id"): step for step in self._document["steps"] if isinstance(step, dict)}
+        written = [step for step in self._document["steps"] if isinstance(step, dict)]
+        steps = {id: step for step in written if isinstance(id := step.get("id"), str)}
         return any(
             steps.get(step_id, {}).get(key) != value
             for step_id, changed in variant.overrides.items()
@@ -359,7 +360,7 @@ class _PipelineParser:
             if not file.resolve().is_relative_to(folder.resolve()):
                 raise OSError("it is outside the folder of the pipeline")
             valid["code"] = file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # not UTF-8, or a name that no file can have
             reason = (getattr(error, "strerror", "") or str(error)).lower()
             message = f"step {step_id!r}: code_file: {quote(valid['code_file'])} cannot be read: {reason}"
             self._collector.report_finding("bad_step", place_of("code_file"), message)

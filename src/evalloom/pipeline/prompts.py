@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def _content(
         key = "prompt_file" if "prompt_file" in spec else "prompt"
         # The project is the folder with `agents`, or the parent of the pipeline's folder.
         project = (agents_folder(folder) or folder).resolve().parent
-        if not (folder / file).resolve().is_relative_to(project):
+        if "\0" not in file and not (folder / file).resolve().is_relative_to(project):
             message = f"{key}: {quote(file)} is outside the project of the pipeline, so it is not read"
             report_finding("prompt_missing", key, message, "error")
             return None
@@ -93,8 +94,8 @@ def _content(
 def _from_file(
     key: str, path: Path, read: Callable[[Path], Record], report_finding: ReportFinding
 ) -> tuple[str, str, Record, tuple[Path, ...]] | None:
-    if not path.is_file():
-        beside = [sibling.name for sibling in path.parent.iterdir()] if path.parent.is_dir() else []
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
+        beside = [sibling.name for sibling in path.parent.iterdir()] if os.path.isdir(path.parent) else []
         message = f"{key}: there is no file {quote(path.as_posix(), 200)}{did_you_mean(path.name, beside)}"
         report_finding("prompt_missing", key, message, "error")
         return None
@@ -159,7 +160,7 @@ def _flow_file(own: Path, name: str, written: Record) -> Path:
     file = written.get("file")
     file = file if isinstance(file, str) else f"{name}.yaml"
     for path in (own / "prompts" / file, own / file):
-        if path.is_file() and path.resolve().is_relative_to(own.resolve()):
+        if os.path.isfile(path) and path.resolve().is_relative_to(own.resolve()):
             return path
     return own / "prompts" / Path(file).name
 

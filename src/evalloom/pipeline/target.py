@@ -57,7 +57,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
         notes=target.notes,
         variants={name: digest for name, digest in digests.items() if name},
         shape=shape_of(target),
-        dataset=next((place for place in testsets if place.is_file()), testsets[-1] if testsets else None),
+        dataset=next((place for place in testsets if os.path.isfile(place)), testsets[-1] if testsets else None),
         warnings=tuple(
             f"{finding.origin}: {finding.message} [{finding.code}]"
             for finding in check.findings
@@ -96,14 +96,16 @@ class PipelineCheck(Struct, frozen=True):
 
 def check_pipeline(path: Path, with_functions: bool = False) -> PipelineCheck:
     """Read a pipeline, its agents and prompts; `with_functions` also imports its modules, which runs them."""
-    if not path.is_file():
-        beside = [entry.name for entry in path.parent.iterdir() if entry.is_file()] if path.parent.is_dir() else []
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
+        beside = (
+            [entry.name for entry in path.parent.iterdir() if entry.is_file()] if os.path.isdir(path.parent) else []
+        )
         hint = did_you_mean(path.name, beside)
         raise usage_error("pipeline_missing", f"pipeline: there is no file {quote(path.as_posix(), 200)}{hint}")
     pipeline, collector = read_pipeline(path)
     if pipeline is None:
         return PipelineCheck(None, {}, tuple(collector.findings))
-    if (places := _testset_places(pipeline)) and not any(place.is_file() for place in places):
+    if (places := _testset_places(pipeline)) and not any(map(os.path.isfile, places)):
         looked = ", ".join(quote(place.as_posix(), 200) for place in places)
         message = f"default_testset: {pipeline.default_testset!r} does not exist; searched {looked}"
         collector.report_finding("testset_missing", ("default_testset",), message, "warning")
@@ -166,7 +168,7 @@ def _load_function(reference: str, folder: Path) -> Callable[..., Any]:
     project = agents.parent if agents else folder.parent if folder.name == "pipelines" else folder
     place = reference.rpartition(":")[0]
     file = place if place.endswith(".py") else f"{place.replace('.', '/')}.py"
-    is_in_project = (project / file).is_file() and not (folder / file).is_file()
+    is_in_project = os.path.isfile(project / file) and not os.path.isfile(folder / file)
     function: Callable[..., Any] = find_function(reference, project if is_in_project else folder)[0]
     return function
 

@@ -12,6 +12,7 @@ from typing import IO, Any
 from evalloom.core.model import Record, Status, Verdict
 from evalloom.core.repeats import cases_of, count_of, meets
 from evalloom.core.text import shorten
+from evalloom.data.identity import readable_name
 from evalloom.reports.run_report import ReportRow, RunReport, encode, is_open, not_passed, reason, why_without_verdicts
 
 name = "junit"
@@ -122,6 +123,11 @@ def _testcase(repeats: list[ReportRow], element: str, seconds: float) -> str:
         "name": run.case_id,
         "time": f"{seconds:.6f}",
     }
+    if run.origin.file:
+        # The name stays what it is when lines move; these say where the case is now.
+        shown["file"] = run.origin.file
+    if run.origin.line:
+        shown["line"] = str(run.origin.line)
     opening = f"    <testcase{_attributes(shown)}"
     if not element:
         return f"{opening}/>\n"
@@ -137,7 +143,11 @@ def _outcome(repeats: list[ReportRow], element: str) -> str:
         passed, counted = count_of(repeats)
         message = f"{passed} of {counted} repeats passed: {message}"
     opening = f"{element}{_attributes({'message': message, 'type': scored.status})}"
-    lines = [run.error] if run.error else [f"first went wrong at step {scored.step!r}"] if scored.step else []
+    place = f"{run.origin.file}:{run.origin.line}" if run.origin.line else ""
+    # A digest says nothing to a person, and many viewers show neither file nor line.
+    name = readable_name(run.case_id, run.is_unnamed, run.raw, place)
+    lines = [f"case {name}"] if name != run.case_id else []
+    lines += [run.error] if run.error else [f"first went wrong at step {scored.step!r}"] if scored.step else []
     body = "\n".join(lines + [line for verdict in verdicts for line in _explained(verdict)])
     return f"<{opening}>{body.translate(_IN_TEXT)}</{element}>" if body else f"<{opening}/>"
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+from binascii import b2a_base64
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ COMMON_NAMES = {"anthropic": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY")}
 _LINE = lazy_pattern(
     r"\s*(?:export\s+)?([^\W\d]\w*)\s*=\s*(?:'([^']*)'|\"((?:[^\"\\]|\\.)*)\"|(.*?))\s*(?:(?<=\s)#.*)?"
 )
+_NEEDS_NO_QUOTES = lazy_pattern(r"[A-Za-z0-9_.~-]*")
+_SHORTEST_BASE64 = 8
 _ESCAPED = lazy_pattern(r"\\(.)")
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _VARIABLE = lazy_pattern(r"\$\{([^\W\d]\w*)\}")
@@ -113,13 +117,36 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]", "", name).lower()
 
 
-def forms(secret: str) -> list[str]:
-    """A secret as plain text and as JSON nested up to three levels deep; the longest first."""
-    all_forms = level = {secret}
+@lru_cache(maxsize=64)
+def forms(secret: str) -> tuple[str, ...]:
+    """A secret as plain text, encoded as in URLs and headers, and as JSON nested up to three levels; longest first."""
+    all_forms = level = {secret, repr(secret)[1:-1], *_percent_forms(secret)}
     for _ in range(3):
         level = {json.dumps(form, ensure_ascii=is_ascii)[1:-1] for form in level for is_ascii in (True, False)}
         all_forms = all_forms | level
-    return sorted(all_forms, key=len, reverse=True)
+    return tuple(sorted(all_forms | _base64_forms(secret), key=len, reverse=True))
+
+
+def _percent_forms(secret: str) -> set[str]:
+    if _NEEDS_NO_QUOTES.fullmatch(secret):
+        return set()
+    from urllib.parse import quote, quote_plus  # deferred: most keys need no quotes, and most commands no urllib
+
+    # With surrogates, as an environment that is not UTF-8 has them.
+    encoded = secret.encode("utf-8", "surrogateescape")
+    return {quote(encoded, safe=""), quote(encoded), quote_plus(encoded)}
+
+
+def _base64_forms(secret: str) -> set[str]:
+    """What a secret looks like inside Base64, as in `Authorization: Basic`, whatever stands before and after it."""
+    all_forms: set[str] = set()
+    encoded = secret.encode("utf-8", "surrogateescape")
+    for before in range(3):
+        # A character is six bits: those with bits of a neighbour are left out.
+        text = b2a_base64(bytes(before) + encoded, newline=False).decode()
+        text = text[-(-before * 8 // 6) : (before + len(encoded)) * 8 // 6]
+        all_forms |= {text, text.replace("+", "-").replace("/", "_")}
+    return {form for form in all_forms if len(form) >= _SHORTEST_BASE64}
 
 
 def hidden(text: str, secrets: Iterable[str]) -> str:

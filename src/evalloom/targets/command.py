@@ -38,7 +38,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     _check_program(words[0], folder, environment)
     # The files that it names by relative paths, such as its script and configuration.
     named = [folder / word for word in words if word and not Path(word).is_absolute() and len(word) < 1000]
-    files = tuple(path for path in named if path.is_file())
+    files = tuple(path for path in named if os.path.isfile(path))
     contents = [file.read_bytes().decode("utf-8", "replace") for file in files]
     return BuiltTarget(
         name=text_in(spec, "name") or f"command:{shlex.join(words)}",
@@ -217,7 +217,8 @@ def _check_program(program: str, folder: Path, environment: Mapping[str, str]) -
     """Refuse a program that does not exist before the first case is run."""
     if "{{" in program:
         return
-    is_there = (folder / program).is_file() if "/" in program else shutil.which(program, path=environment.get("PATH"))
+    is_path = "/" in program
+    is_there = os.path.isfile(folder / program) if is_path else shutil.which(program, path=environment.get("PATH"))
     if not is_there:
-        where = f"in {folder.resolve().as_posix()}" if "/" in program else "on the PATH"
+        where = f"in {folder.resolve().as_posix()}" if is_path else "on the PATH"
         raise usage_error("target_missing", f"command: there is no program {quote(program)} {where}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -174,9 +175,9 @@ def _path(spec: Record, folder: Path) -> Path | None:
     if not isinstance(written, str) or not written.strip():
         raise bad_spec("prompt", "a file or a text with {{placeholders}}", written)
     path = folder / written
-    if path.is_file():
+    if os.path.isfile(path):  # Path.is_file raises for a name that is too long
         return path
-    siblings = [file.name for file in path.parent.iterdir() if file.is_file()] if path.parent.is_dir() else []
+    siblings = [file.name for file in path.parent.iterdir() if file.is_file()] if os.path.isdir(path.parent) else []
     hint = did_you_mean(path.name, siblings)
     raise usage_error("prompt_missing", f"prompt: there is no file {quote(path.as_posix(), 200)}{hint}")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from evalloom.core.errors import CallError
 from evalloom.core.http import Client, Reply, find_proxy, is_loopback, join_path, retry, sleeping, status_error
+from evalloom.core.http.connection import Connection
 
 Reader: TypeAlias = asyncio.StreamReader
 Writer: TypeAlias = asyncio.StreamWriter
@@ -158,6 +159,69 @@ def test_what_comes_after_an_answer_is_not_taken_for_the_next_one() -> None:
     assert (bodies, server.connections) == ([b"first", b"second"], 2)
 
 
+def test_a_body_after_204_is_not_taken_for_the_next_answer() -> None:
+    async def use(client: Client, url: str) -> list[bytes]:
+        return [(await client.send("GET", url)).body for _ in range(2)]
+
+    empty = b"HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n"
+    bodies, server = served([empty, ok(b"second")], use)
+    assert (bodies, server.connections) == ([b"", b"second"], 2)
+
+
+def test_trailers_change_no_header() -> None:
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n"
+    reply = got(b"HTTP/1.1 200 OK\r\nX: 1\r\n" + chunks + b"X: 2\r\nContent-Encoding: gzip\r\n\r\n")
+    assert (reply.headers["x"], reply.body, "content-encoding" in reply.headers) == ("1", b"hi", False)
+
+
+def test_a_header_that_comes_twice_is_joined() -> None:
+    assert got(ok(b"", b"X-A: 1", b"x-a: 2")).headers["x-a"] == "1, 2"
+    assert fault_of(ok(packed(b"x"), b"Content-Encoding: gzip", b"Content-Encoding: gzip")).code == "bad_answer"
+
+
+def test_a_body_coded_in_transfer_is_refused_and_a_plain_one_read() -> None:
+    fault = fault_of(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")
+    assert fault.message.startswith("expected Transfer-Encoding chunked or none, got 'gzip, chunked' (http://")
+    assert got(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: identity\r\n\r\nhi", is_closing=True).body == b"hi"
+
+
+def test_more_after_the_end_of_a_compressed_body_is_not_dropped_in_silence() -> None:
+    fault = fault_of(ok(packed(b"a") + packed(b"b"), b"Content-Encoding: gzip"))
+    assert fault.message.startswith("expected a body compressed with gzip, got more after its end (http://")
+    assert got(ok(b"", b"Content-Encoding: gzip")).body == b""
+
+
+def test_a_refusal_keeps_its_status_when_its_body_cannot_be_read() -> None:
+    reply = got(ok(b"x", b"Content-Encoding: br", b"Retry-After: 3", status=b"503 Busy"))
+    assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "3", b"")
+
+
+class Nowhere(asyncio.Transport):
+    """Takes what is sent; the test decides in which pieces the answer comes."""
+
+    def write(self, data: object) -> None:
+        pass
+
+
+def test_a_large_answer_leaves_the_limit_of_the_next_head_alone() -> None:
+    async def run() -> list[int]:
+        connection = Connection(asyncio.get_running_loop(), 10**6)
+        connection.connection_made(Nowhere())
+        sizes = []
+        for pieces in (
+            [ok(b"x" * 260_000)],
+            [b"HTTP/1.1 200 OK\r\nX: " + b"y" * 4000, b"\r\nContent-Length: 0\r\n\r\n"],
+        ):
+            asking = asyncio.create_task(connection.ask(b"", 60))
+            await asyncio.sleep(0)
+            for piece in pieces:
+                connection.data_received(piece)
+            sizes.append(len((await asking).body))
+        return sizes
+
+    assert asyncio.run(run()) == [260_000, 0]
+
+
 def test_no_answer_in_time() -> None:
     async def use(client: Client, url: str) -> Reply:
         return await client.send("GET", url)
@@ -234,9 +298,23 @@ def test_an_answer_that_is_too_long_is_refused_however_it_comes(answer: bytes) -
     assert (fault.code, fault.is_transient) == ("answer_too_large", False)
 
 
-@pytest.mark.parametrize("piece", [b"x" * 10_000, b"X-A: b\r\n" * 1000])
-def test_headers_without_end_are_refused(piece: bytes) -> None:
-    fault = fault_of(b"HTTP/1.1 200 OK\r\nX: " + piece * 60)
+CHUNK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 600_000,
+        b"HTTP/1.1 200 OK\r\nX: " + b"X-A: b\r\n" * 60_000,
+        CHUNK + b"0\r\nX: " + b"x" * 900_000,
+        CHUNK + b"0\r\n" + b"X-A: b\r\n" * 100_000,
+        CHUNK + b"1;" + b"x" * 900_000,
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 40_000,
+    ],
+    ids=["header", "headers", "trailer", "trailers", "extension", "early answers"],
+)
+def test_headers_without_end_are_refused(answer: bytes) -> None:
+    fault = fault_of(answer)
     assert fault.code == "bad_answer"
     assert fault.message.startswith("expected headers of at most 262144 bytes, got more (http://127.0.0.1:")
 

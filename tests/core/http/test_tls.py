@@ -109,6 +109,53 @@ def test_through_a_proxy(certificate: Certificate, monkeypatch: pytest.MonkeyPat
     assert b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" in asked[0]
 
 
+@pytest.mark.parametrize("added", [b"evil", b"\x15\x03\x03", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"])
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 0\r\n"])
+def test_a_proxy_can_add_nothing_to_what_the_server_says(
+    certificate: Certificate, monkeypatch: pytest.MonkeyPatch, added: bytes, length: bytes
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+
+    async def add(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        there, to_there = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 OK\r\n" + length + b"\r\n" + added)
+        await asyncio.gather(pump(reader, to_there), pump(there, writer), return_exceptions=True)
+
+    async def use(port: int) -> list[Reply]:
+        async with await asyncio.start_server(
+            lambda reader, writer: add(reader, writer, port), "127.0.0.1", 0
+        ) as proxy:
+            address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            monkeypatch.setattr(client, "find_proxy", lambda url: address)
+            return await ask_twice("https://localhost:4433/b")
+
+    with pytest.raises(CallError, match=r"expected a tunnel to localhost:4433, got an answer of the proxy") as caught:
+        asyncio.run(served(certificate, use))
+    assert caught.value.code == "cannot_connect"
+
+
+def test_a_proxy_that_says_close_is_still_a_tunnel(certificate: Certificate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
+
+    async def open_tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        there, to_there = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.0 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+        await asyncio.gather(pump(reader, to_there), pump(there, writer))
+
+    async def use(port: int) -> list[Reply]:
+        async with await asyncio.start_server(
+            lambda reader, writer: open_tunnel(reader, writer, port), "127.0.0.1", 0
+        ) as proxy:
+            address = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            monkeypatch.setattr(client, "find_proxy", lambda url: address)
+            return await ask_twice("https://localhost:4433/b")
+
+    replies = asyncio.run(served(certificate, use))
+    assert [reply.body for reply in replies] == [b"GET /b HTTP/1.1"] * 2
+
+
 LOOPS = [asyncio.run]
 with suppress(ImportError):  # there is none for Windows
     import uvloop

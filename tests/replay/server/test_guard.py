@@ -1,6 +1,7 @@
 """Who may ask the service, and what every answer carries."""
 
 import http.client
+import socket
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -35,10 +36,31 @@ def test_names_of_this_machine_are_answered(service: Any, host: str) -> None:
 
 @pytest.mark.req("REPLAY-15")
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.", "localhost@evil.example", "", "0.0.0.0", "[::2]"]
+    "host",
+    [
+        *("evil.example", "127.0.0.1.evil.example", "localhost.", "localhost@evil.example", "", "0.0.0.0", "[::2]"),
+        *("[::1]evil.example", "[::1].evil.example:80", "localhost:80@evil.example", "localhost:x", "localhost:1:2"),
+    ],
 )
 def test_another_host_is_refused(service: Any, host: str) -> None:
     assert service.get("/api/projects", Host=host).error == (421, "unknown_host")
+
+
+@pytest.mark.req("REPLAY-15")
+@pytest.mark.parametrize(
+    ("first", "second", "trailer"),
+    [
+        (b"Host: evil.example\r\n", b"Host: localhost\r\n", b""),
+        (b"Host: evil.example\r\n", b"", b"Host: localhost\r\n"),
+        (b"", b"", b"Host: localhost\r\n"),
+    ],
+)
+def test_a_host_that_is_given_twice_is_refused(service: Any, first: bytes, second: bytes, trailer: bytes) -> None:
+    head = b"POST /api/execute HTTP/1.1\r\n" + first + second + b"Transfer-Encoding: chunked\r\n\r\n"
+    sent = head + b"0\r\n" + trailer + b"\r\n"
+    with socket.create_connection((service.host, service.port), timeout=10) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100).startswith(b"HTTP/1.1 421 ")
 
 
 def test_a_request_without_a_host_is_refused(service: Any) -> None:

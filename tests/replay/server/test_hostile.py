@@ -1,5 +1,6 @@
 """What no well-meaning client sends: each gets the stated code, and the service goes on."""
 
+import asyncio
 import http.client
 import socket
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
+
+from evalloom.replay.requests import RequestError
+from evalloom.replay.server import http as server_http
 
 JSON = {"Content-Type": "application/json"}
 POSTS = ("/api/projects", "/api/datasets", "/api/datasets/d/replay", "/api/execute")
@@ -78,6 +83,18 @@ def test_a_body_of_unknown_length_is_counted_as_it_comes(service: Any) -> None:
     connection.close()
 
 
+def test_a_body_that_stops_coming_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_http, "BODY_WAIT_S", 0.05)
+    parts = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Any:
+        return parts.pop() if parts else await asyncio.sleep(60)
+
+    with pytest.raises(RequestError, match=r"expected its next part within 0\.05 s, got none after 1 bytes") as caught:
+        asyncio.run(server_http.read_body(Request({"type": "http", "headers": []}, receive)))
+    assert server_http.status_of(caught.value.code) == 408
+
+
 @pytest.mark.req("REPLAY-15")
 @pytest.mark.parametrize(
     "id",
@@ -107,7 +124,9 @@ def test_what_is_no_http_leaves_the_service_alone(service: Any) -> None:
     for sent in (b"\x00" * 100, b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
         with socket.create_connection((service.host, service.port), timeout=10) as connection:
             connection.sendall(sent)
-            assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+            reply = connection.recv(4096)
+            assert reply.startswith(b"HTTP/1.1 400 ") and b"\r\nx-content-type-options: nosniff\r\n" in reply
+            assert reply.endswith(b'{"error":"not_http","message":"expected a request in HTTP/1.1"}')
     assert service.get("/healthz").status == 200
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from evalloom.core.http.attempts import RETRIES, Sleep, Wait, retry, sleeping, status_error, waiting
     from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback
     from evalloom.core.http.reply import Reply, is_secret
-    from evalloom.core.http.urls import display_url, join_path
+    from evalloom.core.http.urls import at_url, display_url, join_path
 
 __all__ = [
     "MAX_BYTES",
@@ -18,6 +18,7 @@ __all__ = [
     "Reply",
     "Sleep",
     "Wait",
+    "at_url",
     "display_url",
     "find_proxy",
     "is_loopback",
@@ -34,7 +35,7 @@ __getattr__ = lazy_names(
     {
         "evalloom.core.http.client": ("MAX_BYTES", "Client", "find_proxy", "is_loopback"),
         "evalloom.core.http.reply": ("Reply", "is_secret"),
-        "evalloom.core.http.urls": ("display_url", "join_path"),
+        "evalloom.core.http.urls": ("at_url", "display_url", "join_path"),
         "evalloom.core.http.attempts": ("RETRIES", "Sleep", "Wait", "retry", "sleeping", "status_error", "waiting"),
     },
 )

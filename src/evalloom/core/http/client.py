@@ -21,7 +21,7 @@ from msgspec import structs
 from evalloom.core.errors import CallError
 from evalloom.core.http.connection import Connection
 from evalloom.core.http.reply import Reply, is_secret
-from evalloom.core.http.urls import display_url
+from evalloom.core.http.urls import at_url, display_url
 
 MAX_BYTES = 16 * 1024 * 1024
 """The limit for one answer: no model writes more, and one answer must not exhaust the memory of a batch."""
@@ -65,8 +65,7 @@ class Client:
         except CallError as error:
             if error.code == "cannot_connect":
                 raise  # it names the host already
-            message = f"{error.message} ({display_url(url)})"
-            raise CallError(error.code, message, error.is_transient, error.retry_after) from None
+            raise at_url(error, url) from None
         if reply.status >= 400 and self._secret and self._secret in reply.body:
             reply = structs.replace(reply, body=reply.body.replace(self._secret, b"[hidden]"))
         return reply

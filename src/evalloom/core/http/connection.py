@@ -13,7 +13,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.http.reply import Reply
 
 _LONGEST_HEAD = 256 * 1024
-"""The limit for headers: the parser keeps them in memory, and gets slower with each piece."""
+"""The limit for everything but the body: the parser keeps headers in memory, and gets slower with each piece."""
 
 
 class Connection(asyncio.Protocol):
@@ -28,12 +28,16 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self.is_open = False
         self._is_tunnelling = False
+        self._head_size = 0
         self._clear()
 
     async def ask(self, request: bytes, timeout_s: float) -> Reply:
         """Send a request and wait for the complete answer. Raises CallError."""
         assert self._transport is not None
+        if not self.is_open:
+            raise CallError("connection_broke", "the connection broke before an answer came", is_transient=True)
         self._waiter = self._loop.create_future()
+        self._head_size = 0
         expired = CallError("timeout", f"no answer within {timeout_s:g} s", is_transient=True)
         self._timer = self._loop.call_later(timeout_s, self._fail, expired)
         self._transport.write(request)
@@ -53,11 +57,18 @@ class Connection(asyncio.Protocol):
         self._is_tunnelling = True
         reply = await self.ask(b"CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n" % (named, named, credentials), timeout_s)
         self._is_tunnelling = False
-        if reply.status != 200 or self._transport is None:
+        if reply.status != 200:
             self.close()
             raise CallError("cannot_connect", f"the proxy refuses a connection to {host}:{port}: HTTP {reply.status}")
+        if not self.is_open or self._transport is None:
+            # What the proxy adds would be read as the beginning of what the server says over TLS.
+            raise CallError("cannot_connect", f"expected a tunnel to {host}:{port}, got an answer of the proxy itself")
         self._parser = httptools.HttpResponseParser(self)
-        self._transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
+        try:
+            self._transport = await self._loop.start_tls(self._transport, self, tls, server_hostname=host)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.is_open = False
@@ -76,6 +87,7 @@ class Connection(asyncio.Protocol):
             self.close()
             return
         self._has_answered = True
+        body_size = self._size
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -83,7 +95,8 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             message = f"expected an answer in HTTP, got {data[:60]!r}: {error}"
             self._fail(CallError("bad_answer", message))
-        if not self._has_head:
+        if self._size == body_size and not self._waiter.done():
+            # Headers, trailers, answers like 100 Continue: none of them may go on without end.
             self._head_size += len(data)
             if self._head_size > _LONGEST_HEAD:
                 self._fail(CallError("bad_answer", f"expected headers of at most {_LONGEST_HEAD} bytes, got more"))
@@ -106,7 +119,10 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        if self._has_head:
+            return  # a trailer of a chunked body, which must not change what the headers say
+        field, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        self._headers[field] = f"{self._headers[field]}, {text}" if field in self._headers else text
 
     def on_headers_complete(self) -> None:
         headers = self._headers
@@ -117,11 +133,18 @@ class Connection(asyncio.Protocol):
             self._waiter.set_result(Reply(200, headers, b""))
             return
         length = headers.get("content-length", "")
-        self._ends_with_connection = not length and "transfer-encoding" not in headers
+        coding = headers.get("transfer-encoding", "identity").lower()
+        self._ends_with_connection = not length and coding == "identity"
+        if coding not in ("identity", "chunked"):
+            self._fail(CallError("bad_answer", f"expected Transfer-Encoding chunked or none, got {coding!r}"))
         if length.isdecimal() and int(length) > self._max_bytes:
             self._refuse_size()
 
     def on_body(self, part: bytes) -> None:
+        if self._waiter is None or self._waiter.done():
+            self.close()  # a body of an answer that has none, such as that to CONNECT
+            return
+        self._head_size = 0
         self._size += len(part)
         if self._size > self._max_bytes:
             self._refuse_size()
@@ -129,21 +152,25 @@ class Connection(asyncio.Protocol):
             self._parts.append(part)
 
     def on_message_complete(self) -> None:
+        if self._waiter is None or self._waiter.done():
+            return
         status = self._parser.get_status_code()
         if status < 200:
             self._clear()  # 100 Continue, 103 Early Hints: the answer follows
             return
-        if not self._parser.should_keep_alive():
+        # Some servers send a body after 204 and 304, which would be read as the answer to the next request.
+        if not self._parser.should_keep_alive() or status in (204, 304):
             self.close()
         headers, parts = self._headers, self._parts
         self._clear()
-        if self._waiter is not None and not self._waiter.done():
-            try:
-                body = _decompress(b"".join(parts), headers.get("content-encoding", "").lower(), self._max_bytes)
-            except CallError as error:
+        try:
+            body = _decompress(b"".join(parts), headers.get("content-encoding", "").lower(), self._max_bytes)
+        except CallError as error:
+            if status < 400:
                 self._fail(error)
                 return
-            self._waiter.set_result(Reply(status, headers, body))
+            body = b""  # the status of a refusal says more than that its body cannot be read
+        self._waiter.set_result(Reply(status, headers, body))
 
     # ---------------------------------------------------------------------------------------------
 
@@ -152,7 +179,6 @@ class Connection(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._size = 0
         self._has_head = False
-        self._head_size = 0
         self._ends_with_connection = False
         self._has_answered = False
 
@@ -168,7 +194,7 @@ class Connection(asyncio.Protocol):
 
 def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
     """Decompress a body; we ask for plain bodies, but some servers compress them anyway."""
-    if encoding in ("", "identity"):
+    if not body or encoding in ("", "identity"):
         return body
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise CallError("bad_answer", f"expected an uncompressed body, got Content-Encoding {encoding!r}")
@@ -177,8 +203,9 @@ def _decompress(body: bytes, encoding: str, max_bytes: int) -> bytes:
         plain = unpacker.decompress(body, max_bytes + 1)
     except zlib.error as error:
         raise CallError("bad_answer", f"expected a body compressed with {encoding}: {error}") from None
-    if not unpacker.eof and len(plain) <= max_bytes:
-        raise CallError("bad_answer", f"expected a body compressed with {encoding}, got one that is cut off")
     if len(plain) > max_bytes:
-        raise CallError("answer_too_large", f"expected an answer of at most {max_bytes // 1048576} MiB, got more")
+        raise CallError("answer_too_large", f"expected an answer of at most {max_bytes / 1048576:g} MiB, got more")
+    if not unpacker.eof or unpacker.unused_data:
+        which = "more after its end" if unpacker.eof else "one that is cut off"
+        raise CallError("bad_answer", f"expected a body compressed with {encoding}, got {which}")
     return plain

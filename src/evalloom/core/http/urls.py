@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import urlsplit
 
+from evalloom.core.errors import CallError
 from evalloom.core.lazy import lazy_pattern
 
 _SECRET_PARAMETER = lazy_pattern(r"([^=&]*(?:key|token|secret|sig|pass|auth|code)[^=&]*=)[^&]+", re.IGNORECASE)
@@ -27,3 +28,8 @@ def display_url(url: str) -> str:
         return ""
     query = _SECRET_PARAMETER.sub(r"\1…", parts.query)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="").geturl()
+
+
+def at_url(error: CallError, url: str) -> CallError:
+    """Return an error whose message also says which server it is about."""
+    return CallError(error.code, f"{error.message} ({display_url(url)})", error.is_transient, error.retry_after)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.compare_figures import judge
-from evalloom.analysis.statistics import holm, mcnemar, paired_mean_interval, paired_test
+from evalloom.analysis.statistics import holm, mcnemar_exact, paired_mean_interval, paired_test
 from evalloom.batchlog.parquet import quoted
 from evalloom.core.model import Record
 from evalloom.hop.results.index import CopyIndex
@@ -106,7 +106,7 @@ class _Pairs:
         total, squares = fsum(change * n for change, n in changes), fsum(change**2 * n for change, n in changes)
         interval = list(paired_mean_interval(total, squares, self.judged))
         # A case with more results on one side moves more often to the other, also when nothing has changed.
-        p_value = mcnemar(gained, lost) if self._is_balanced else paired_test(total, squares, self.judged)
+        p_value = mcnemar_exact(gained, lost) if self._is_balanced else paired_test(total, squares, self.judged)
         return {
             "difference": total / self.judged,
             "interval": interval,

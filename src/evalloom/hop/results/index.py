@@ -133,6 +133,11 @@ def stamps_of(folder: Path) -> dict[str, Stamp]:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EvalloomError("results_unreadable", f"{folder.as_posix()}: cannot be read: {reason}", 2) from None
+    for name in stats:
+        # os.fsdecode keeps bytes that are not UTF-8 as surrogates, which neither the index nor DuckDB can hold.
+        if not name.isascii() and name.encode(errors="replace").decode() != name:
+            message = f"{folder.as_posix()}: the file name {name!r} is not UTF-8. Rename the file"
+            raise EvalloomError("results_unreadable", message, 2)
     now = time.time_ns()
     # A random stamp never matches, so the next query reads a file again that was modified just now.
     return {

@@ -5,6 +5,7 @@ The JSONL files are the source of truth (HOP-15). Queries run on a derived copy 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -39,10 +40,10 @@ class DataStore:
     def __init__(self, folder: str | Path, warn: Callable[[str], None] = lambda message: None) -> None:
         path = Path(folder)
         inner = path / "TestCases"
-        self._file = path.name if path.is_file() and path.suffix == ".jsonl" else ""
-        self.folder = path.parent if self._file else inner if inner.is_dir() else path
-        if not self.folder.is_dir():
-            what = "a file of another type" if self.folder.exists() else "nothing there"
+        self._file = path.name if os.path.isfile(path) and path.suffix == ".jsonl" else ""
+        self.folder = path.parent if self._file else inner if os.path.isdir(inner) else path
+        if not os.path.isdir(self.folder):
+            what = "a file of another type" if os.path.exists(self.folder) else "nothing there"
             message = f"{path.as_posix()}: expected a folder with result files, or one of them (.jsonl), got {what}"
             raise usage_error("results_unreadable", message)
         self._warn = warn

@@ -8,13 +8,12 @@ from math import atanh, sqrt, tanh
 
 from msgspec import Struct
 
-from evalloom.analysis.statistics import mean, wilson
+from evalloom.analysis.statistics import cohen_kappa, mean, wilson_interval, z_value
 from evalloom.prompt_eval.plan import SCORES
 from evalloom.prompt_eval.scores import ScoredCase
 
 Confusion = tuple[tuple[int, int, int], tuple[int, int, int], tuple[int, int, int]]
 """How often people gave 1, 2, 3 (rows) where the judge gave 1, 2, 3 (columns)."""
-_Z_95 = 1.959963984540054
 _RANGE = range(len(SCORES))
 
 
@@ -39,7 +38,7 @@ class PointAgreement(Struct, frozen=True):
 
     @property
     def exact_interval(self) -> tuple[float, float] | None:
-        return wilson(self.agreed, self.cases) if self.cases else None
+        return wilson_interval(self.agreed, self.cases) if self.cases else None
 
     @property
     def kappa(self) -> float | None:
@@ -74,7 +73,7 @@ class PointNoise(Struct, frozen=True):
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        return wilson(self.stable, self.cases) if self.cases else None
+        return wilson_interval(self.stable, self.cases) if self.cases else None
 
 
 def agreement(
@@ -107,20 +106,7 @@ def weighted_kappa(table: Confusion) -> float | None:
 
     None for fewer than two cases, and where both give the same single score to all cases: chance explains that.
     """
-    # Integers up to the last division: perfect agreement is exactly 1, in either order of the raters.
-    return None if sum(map(sum, table)) < 2 else _kappa(table)
-
-
-def _kappa(table: Sequence[Sequence[float]]) -> float | None:
-    total = sum(map(sum, table))
-    rows, columns = _margins(table)
-    observed = sum(table[i][j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
-    by_chance = sum(rows[i] * columns[j] * (i - j) ** 2 for i in _RANGE for j in _RANGE)
-    return (by_chance - total * observed) / by_chance if by_chance else None
-
-
-def _margins(table: Sequence[Sequence[float]]) -> tuple[list[float], list[float]]:
-    return [sum(row) for row in table], [sum(row[score] for row in table) for score in _RANGE]
+    return cohen_kappa(table, "quadratic") if sum(map(sum, table)) > 1 else None
 
 
 def kappa_interval(table: Confusion) -> tuple[float, float] | None:
@@ -136,9 +122,9 @@ def kappa_interval(table: Confusion) -> tuple[float, float] | None:
     if kappa is None:
         return None
     padded = [[count + 1 / 9 + (i == j) / 3 for j, count in enumerate(row)] for i, row in enumerate(table)]
-    middle = _kappa(padded)
+    middle = cohen_kappa(padded, "quadratic")
     assert middle is not None  # every cell has a share of a case
-    spread = _Z_95 * sqrt(_variance(padded)) / (1 - middle * middle)
+    spread = z_value() * sqrt(_variance(padded)) / (1 - middle * middle)
     low, high = tanh(atanh(middle) - spread), tanh(atanh(middle) + spread)
     # The added cases must not pull kappa itself out of its interval.
     return min(low, kappa), max(high, kappa)
@@ -147,7 +133,7 @@ def kappa_interval(table: Confusion) -> tuple[float, float] | None:
 def _variance(table: Sequence[Sequence[float]]) -> float:
     total = sum(map(sum, table))
     shares = [[count / total for count in row] for row in table]
-    rows, columns = ([count / total for count in margin] for margin in _margins(table))
+    rows, columns = [sum(row) for row in shares], [sum(row[score] for row in shares) for score in _RANGE]
     weights = [[1 - (i - j) ** 2 / (len(SCORES) - 1) ** 2 for j in _RANGE] for i in _RANGE]
     of_rows = [sum(columns[j] * weights[i][j] for j in _RANGE) for i in _RANGE]
     of_columns = [sum(rows[i] * weights[i][j] for i in _RANGE) for j in _RANGE]

@@ -8,7 +8,7 @@ from fractions import Fraction
 import msgspec
 from msgspec import Struct
 
-from evalloom.analysis.statistics import paired_mean_interval
+from evalloom.analysis.statistics import paired_difference, paired_mean_interval
 from evalloom.prompt_eval.plan import SAFETY, SCORES, TestPoint
 from evalloom.prompt_eval.scores import BEST_SCORE, ScoredCase
 
@@ -126,9 +126,9 @@ def _passing(both: Pairs) -> FigureChange:
     if not both:
         return FigureChange(None, None)
     passed = [(bool(old.is_passed), bool(new.is_passed)) for old, new in both]
-    turned = [new - old for old, new in passed]
+    gained, lost = passed.count((False, True)), passed.count((True, False))
     before, after = (Fraction(sum(side), len(both)) for side in zip(*passed, strict=True))
-    return FigureChange(before, after, paired_mean_interval(sum(turned), sum(map(abs, turned)), len(both)))
+    return FigureChange(before, after, paired_difference(gained, lost, len(both)))
 
 
 def _all_scored(pairs: Pairs) -> PromotionGate:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.statistics import wilson
+from evalloom.analysis.statistics import wilson_interval
 from evalloom.prompt_eval.analysis.bad_cases import BadGroup, group_bad_cases
 from evalloom.prompt_eval.dialect import CATEGORIES
 from evalloom.prompt_eval.plan import SAFETY, TestPoint
@@ -143,7 +143,7 @@ class Scorecard(Struct, frozen=True, kw_only=True):
     @property
     def pass_interval(self) -> tuple[float, float] | None:
         """Wilson's 95 % interval."""
-        return wilson(self.passed, self.rated) if self.rated else None
+        return wilson_interval(self.passed, self.rated) if self.rated else None
 
     @property
     def core(self) -> ScoreCounts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ def check(folder: Folder) -> list[ArtifactFindings]:
         (folder.humans, _humans),
         (folder.repeats, _repeats),
     )
-    artifacts = [check_file(folder, contents) for path, check_file in checks if path.is_file()]
+    artifacts = [check_file(folder, contents) for path, check_file in checks if os.path.isfile(path)]
     if not artifacts:
         names = ", ".join(path.name for path, _ in checks)
         raise usage_error("no_artifact", f"{folder}: there is none of {names}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.statistics import mcnemar, mean, paired_mean_interval
+from evalloom.analysis.statistics import mcnemar_exact, mean, paired_mean_interval
 
 if TYPE_CHECKING:
     from evalloom.rag.analysis.measures import CaseRow
@@ -200,7 +200,7 @@ def _gap(name: str, pairs: Iterable[_Sides]) -> Gap | None:
         return None
     gaps = [oral - official for official, oral in both]
     low, high = paired_mean_interval(sum(gaps), sum(gap * gap for gap in gaps), len(gaps))
-    p_value = mcnemar(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)) if is_rate(name) else None
+    p_value = mcnemar_exact(sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)) if is_rate(name) else None
     official, oral = mean([official for official, _ in both]), mean([oral for _, oral in both])
     return Gap(name, len(gaps), official, oral, oral - official, low, high, p_value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     """Build the target of `{recipe: FILE}`; the file contains a project, or only its state."""
     path = folder / text_in(spec, "recipe")
-    if not path.is_file():
+    if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
         raise usage_error("recipe_missing", f"recipe: there is no file {path.as_posix()!r}")
     document = RecipeFile(path)
     recipe = document.read()

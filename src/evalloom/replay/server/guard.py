@@ -64,7 +64,11 @@ class Guard:
 
     def _rejection(self, scope: Scope) -> RequestError | None:
         """Return the error for a request that is not allowed."""
-        sent: dict[bytes, bytes] = {name: value for name, value in scope["headers"] if name in _CHECKED_HEADERS}
+        sent: dict[bytes, bytes] = {}
+        for name, value in scope["headers"]:
+            if name in _CHECKED_HEADERS:
+                # One that comes twice matches no rule: a comma is in no valid value.
+                sent[name] = sent[name] + b", " + value if name in sent else value
         host = sent.get(b"host", b"").decode("latin-1").lower()
         if self._hosts is not None and host_name(host) not in self._hosts:
             known = ", ".join(sorted(self._hosts))
@@ -79,15 +83,15 @@ class Guard:
 
 
 def host_name(host: str) -> str:
-    """Return a Host without its port."""
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
+    """Return a Host without its port; all of it if what follows is not a port."""
+    name, colon, port = host.rpartition(":")
+    is_port = colon and (port.isdecimal() or not port) and (":" not in name or name.endswith("]"))
+    return name if is_port else host
 
 
 def _cross_site_error(sent: dict[bytes, bytes], host: str) -> RequestError | None:
     """Return the error for a cross-site request."""
-    if sent.get(b"sec-fetch-site") == b"cross-site":
+    if b"cross-site" in sent.get(b"sec-fetch-site", b""):
         return RequestError("foreign_origin", "a page of another site may not call this service")
     origin = sent.get(b"origin")
     # Either scheme: behind a proxy that terminates TLS, the origin is https while the request is http.

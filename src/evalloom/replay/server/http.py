@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
@@ -26,6 +27,8 @@ from evalloom.replay.requests import MOST_ROWS, RequestError, validation_error
 JSON = "application/json"
 EVENTS = "text/event-stream"
 MAX_BODY_BYTES = 64_000_000
+BODY_WAIT_S = 60.0
+"""The longest pause between two parts of a body: what has arrived of it stays in memory."""
 _MAX_ERRORS = 1_000
 """Stop reading an upload after this many invalid lines."""
 _MAX_FIELDS = 100
@@ -43,6 +46,7 @@ _STATUSES = {
     "foreign_origin": 403,
     "not_found": 404,
     "method_not_allowed": 405,
+    "body_timeout": 408,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "unknown_host": 421,
@@ -113,17 +117,23 @@ def _expect(is_met: bool, parameter: Parameter, expected: str, text: str, code: 
 
 
 async def read_body(request: Request) -> bytes:
-    """Read the whole body, counting its bytes because Content-Length is optional."""
+    """Read the whole body, counting its bytes because Content-Length is optional; no part may be late."""
     too_large = RequestError("body_too_large", f"body: expected at most {MAX_BODY_BYTES:,} bytes, got more")
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared[:20]) > MAX_BODY_BYTES:
         raise too_large
-    chunks, size = [], 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        if size > MAX_BODY_BYTES:
-            raise too_large
-        chunks.append(chunk)
+    chunks, size, now = [], 0, asyncio.get_running_loop().time
+    try:
+        async with asyncio.timeout(BODY_WAIT_S) as limit:
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > MAX_BODY_BYTES:
+                    raise too_large
+                chunks.append(chunk)
+                limit.reschedule(now() + BODY_WAIT_S)
+    except TimeoutError:
+        message = f"body: expected its next part within {BODY_WAIT_S:g} s, got none after {size:,} bytes"
+        raise RequestError("body_timeout", message) from None
     return b"".join(chunks)
 
 

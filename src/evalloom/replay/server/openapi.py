@@ -19,6 +19,7 @@ _MEANINGS = {
     401: "The token is missing or wrong.",
     403: "The request comes from a page of another site.",
     404: "The object does not exist.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The media type of the body is not supported.",
     421: "The Host is not a name of this service.",
@@ -59,7 +60,7 @@ def codes_of(endpoint: ApiEndpoint, needs_token: bool) -> list[str]:
     if endpoint.parameters or endpoint.body:
         codes.append("validation_failed")
     if endpoint.body:
-        codes += ["body_too_large", "unsupported_media_type"]
+        codes += ["body_timeout", "body_too_large", "unsupported_media_type"]
     if any(parameter.too_large_code != "validation_failed" for parameter in endpoint.parameters):
         codes.append("limit_exceeded")
     return sorted(set(codes))

@@ -10,13 +10,17 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import uvicorn
 from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from evalloom.console.process import exit_process
 from evalloom.core.errors import EvalloomError, usage_error
+from evalloom.replay.requests import RequestError
 from evalloom.replay.server.app import App, create_app
-from evalloom.replay.server.guard import LOOPBACK, host_name, is_loopback
+from evalloom.replay.server.guard import HEADERS, LOOPBACK, host_name, is_loopback
+from evalloom.replay.server.http import JSON, error_body
 from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings, environment
 
@@ -96,7 +100,7 @@ def _banner(listener: socket.socket, options: ServeOptions) -> str:
 def _uvicorn_config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=_Protocol,
         ws="none",
         lifespan="off",
         access_log=False,
@@ -108,6 +112,22 @@ def _uvicorn_config(app: App) -> uvicorn.Config:
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_CLOSE_S,
     )
+
+
+class _Protocol(HttpToolsProtocol):
+    """HTTP as uvicorn reads it, but trailers are no headers, and what is no HTTP gets an error of our form."""
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        # The app has the list of headers now. Trailers go to another one: a Host among them must not pass the guard.
+        self.headers = []
+
+    def send_400_response(self, msg: str) -> None:
+        body = msgspec.json.encode(error_body(RequestError("not_http", "expected a request in HTTP/1.1")))
+        fields = [(b"content-type", JSON.encode()), (b"content-length", b"%d" % len(body)), (b"connection", b"close")]
+        lines = [b"%s: %s\r\n" % field for field in (*fields, *HEADERS)]
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n%s\r\n%s" % (b"".join(lines), body))
+        self.transport.close()
 
 
 class _Server(uvicorn.Server):

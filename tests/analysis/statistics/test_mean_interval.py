@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.statistics import mean_interval, wilson
+from evalloom.analysis.statistics import mean_interval, wilson_interval
 
 SHAPES: dict[str, tuple[float, Callable[[random.Random], float]]] = {
     "reciprocal ranks": (0.49, lambda chance: chance.choices((1, 0.5, 0.2, 0), (4, 1, 2, 3))[0]),
@@ -53,7 +53,7 @@ def test_by_hand() -> None:
 @pytest.mark.req("WORK-4")
 @given(st.integers(0, 200), st.integers(0, 200))
 def test_of_zeros_and_ones_it_is_wilsons(ones: int, zeros: int) -> None:
-    assert mean_interval(ones, ones, ones + zeros) == pytest.approx(wilson(ones, ones + zeros))
+    assert mean_interval(ones, ones, ones + zeros) == pytest.approx(wilson_interval(ones, ones + zeros))
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
