@@ -106,8 +106,7 @@ class Log:
         if self._sync.error is not None:
             raise self._sync.error
         encoded, written = self._encode(line), 0
-        encoded += b"
-"
+        encoded += b"\n"
         try:
             while written < len(encoded):
                 # A short write means a full disk or a signal; the next write tells which.
