@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
-from evalloom.analysis.statistics import wilson
+from evalloom.analysis.statistics import wilson_interval
 
 Kind = Literal["newly_failing", "newly_flaky", "flaky", "fixed", "unclear", "always_fails", "never_fails"]
 KINDS: tuple[Kind, ...] = (
@@ -138,7 +138,7 @@ def _flake_rate(record: Iterable[CaseBatch]) -> FlakeRate | None:
         return None
     runs = sum(count[3] for count in mixed)
     failed = runs - sum(count[2] for count in mixed)
-    return FlakeRate(failed, runs, failed / runs if runs else 0.0, *wilson(failed, runs))
+    return FlakeRate(failed, runs, failed / runs if runs else 0.0, *wilson_interval(failed, runs))
 
 
 def _turn(record: Sequence[CaseBatch], to_passing: bool) -> _Turn:

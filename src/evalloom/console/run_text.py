@@ -79,14 +79,16 @@ def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
         parts.append(f"the pass rate is over {pluralize(summary.cases, 'case')}")
     # With --until-sure, the threshold is part of its question, which has an answer above.
     is_answered = results.answer is not None and results.answer.decides
-    if fail_under is not None and summary.pass_rate is not None and not is_answered:
-        is_below = round(summary.pass_rate, 9) < fail_under
+    if fail_under is not None and results.deciding_rate is not None and not is_answered:
+        is_below = round(results.deciding_rate, 9) < fail_under
         parts.append(f"the pass rate {'is below' if is_below else 'meets'} {fail_under:.4g}")
+    if results.quarantine is not None:
+        parts.append(f"{len(results.quarantine.failing):,} failed in quarantine")
     if broken := sum(not gate.holds for gate in results.gates):
         parts.append(f"{pluralize(broken, 'gate')} {'does' if broken == 1 else 'do'} not hold")
     if results.stopped:
         return f"STOPPED: {'; '.join(parts)}", "bold yellow"
-    is_undecided = results.problem is not None and results.problem.code == "not_sure"
+    is_undecided = results.problem is not None and results.problem.code in ("not_sure", "all_quarantined")
     unfinished = "NOT DECIDED" if is_undecided else "NOT SCORED"
     words = {0: ("PASSED", "bold green"), 1: ("FAILED", "bold red"), 3: (unfinished, "bold yellow")}
     word, style = words[exit_code(results, fail_under)]
