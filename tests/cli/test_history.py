@@ -206,3 +206,20 @@ def test_cases_without_an_id_are_named_by_their_place(call: Call) -> None:
     run(call, 0, dataset="tests.yaml"), run(call, 1, dataset="tests.yaml")
     [case] = history(call)["cases"]
     assert case["kind"] == "newly_flaky" and case["name"] == "tests.yaml:1"
+
+
+def test_changes_of_models_and_parameters_are_named_for_each_profile(call: Call) -> None:
+    Path("prompt.md").write_text("{{n}}", encoding="utf-8")
+    llm = "llms:\n  one: {{protocol: echo, model: {}, temperature: {}}}\n  two: {{protocol: echo, model: x}}\n"
+    flags = ["run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "one", "--profile", "two"]
+    for model, temperature in (("a", 0), ("b", 0), ("b", 1)):
+        Path("evalloom.yaml").write_text(llm.format(model, temperature), encoding="utf-8")
+        call(*flags)
+    shown = history(call)
+    assert [[one["what"] for one in batch["changed"]] for batch in shown["batches"]] == [[], ["model"], ["params"]]
+    assert shown["batches"][1]["changed"][0]["text"] == "one: model: a → b"
+    marks = {case["profile"]: [mark["is_changed"] for mark in case["record"]] for case in shown["cases"]}
+    assert marks == {"one": [False, True, True], "two": [False, False, False]}
+    assert {case["profile"] for case in history(call, "--profile", "two")["cases"]} == {"two"}
+    text = call("history").out
+    assert "one  pass rate" in text and "two  pass rate" in text and "case-0 · one  ✗|✗|✗" in text

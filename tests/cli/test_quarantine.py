@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 pytestmark = pytest.mark.req("WORK-12")
 
 Call = Callable[..., Any]
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TARGET = """\
 from pathlib import Path
 
@@ -120,3 +122,11 @@ def test_a_file_with_errors_names_their_lines(call: Call) -> None:
     assert "q.yaml:4: id: expected a text" in done.err and "Did you mean 'expires'?" in done.err
     assert run(call, "1", "--quarantine", "none.yaml").code == 2
     assert run(call, "1", "--quarantine", "q.yaml", "--until-sure").code == 2
+
+
+def test_a_batch_with_its_own_rules_does_not_use_it(in_process: Call) -> None:
+    shutil.copytree(EXAMPLES / "rag", ".", dirs_exist_ok=True)
+    quarantine(1)
+    with Path("evalloom.yaml").open("a", encoding="utf-8") as stream:
+        stream.write("run: {quarantine: q.yaml}\n")
+    assert "[quarantine_unused]" in in_process("rag", "retrieve", "eval_cases.jsonl").err
