@@ -73,6 +73,22 @@ def test_a_run_writes_what_the_export_does(evalloom: Callable[..., Any], tmp_pat
     assert [one["value"] for one in asserts] == ["z"]
 
 
+def test_tests_of_promptfoo_are_numbered_without_gaps(evalloom: Callable[..., Any]) -> None:
+    evalloom(
+        "run",
+        "cases.jsonl",
+        "--target",
+        "prompt:p.md",
+        "--profile",
+        "one,two",
+        "--filter",
+        "id in ['right', 'free']",
+        "--skip-invalid",
+    )
+    results = json.loads(evalloom("export", "latest", "--as", "promptfoo").out)["results"]["results"]
+    assert [(one["testIdx"], one["promptIdx"]) for one in results] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
 def test_oaieval_has_no_match_for_what_was_not_scored(evalloom: Callable[..., Any]) -> None:
     _, *events, end = lines(evalloom("export", "latest", "--as", "openai-evals").out)
     ends = Counter(event["type"] for event in events if event["type"] not in ("sampling", "metrics"))
