@@ -205,6 +205,7 @@ FLAGS = [
     ("hop.md", "evalloom stats"),
     ("compare.md", "evalloom compare"),
     ("compare.md", "evalloom baseline save"),
+    ("history.md", "evalloom history"),
     ("report.md", "evalloom report"),
     ("pipeline.md", "evalloom pipeline graph"),
     ("pipeline.md", "evalloom pipeline check"),

@@ -58,6 +58,7 @@ RUNNING = (
     _own("run", "Run cases against a target, score them and store the batch."),
     _own("score", "Score a batch again without running it."),
     _own("compare", "Compare a batch with a baseline and report regressions."),
+    _own("history", "Show pass rates over time, and cases that are newly failing or flaky."),
     _own("report", "Write a batch to files: HTML, JSON, CSV, JUnit XML."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),

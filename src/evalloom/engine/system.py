@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "report", "baseline", "batches", "stats", "sql", "export"),
+    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "export"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
