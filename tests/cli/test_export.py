@@ -141,7 +141,7 @@ def test_promptfoo_results_agree_with_the_batch_and_are_read_as_tests(
         assert result["response"].get("output") == (
             None if run.error or run.skipped or run.blocked else run.output.value
         )
-        components = (result["gradingResult"] or {"componentResults": []})["componentResults"]
+        components = result.get("gradingResult", {"componentResults": []})["componentResults"]
         assert [part["pass"] for part in components] == [verdict.status == "passed" for verdict in scored.verdicts]
     tests = tmp_path / "tests.jsonl"
     tests.write_text("".join(json.dumps(result["testCase"]) + "\n" for result in results), encoding="utf-8")

@@ -64,6 +64,31 @@ def test_promptfoo_shows_each_status_profile_and_repeat(evalloom: Callable[..., 
     assert reasons["blocked"][1].startswith("blocked: ") and reasons["unscored"][1].startswith("unscored: ")
 
 
+def test_a_run_writes_what_the_export_does(evalloom: Callable[..., Any], tmp_path: Path) -> None:
+    evalloom(*RUN, "-o", "run.promptfoo.json")
+    assert evalloom("export", "latest", "-o", "export.promptfoo.json").code == 0
+    assert (tmp_path / "run.promptfoo.json").read_bytes() == (tmp_path / "export.promptfoo.json").read_bytes()
+    results = json.loads((tmp_path / "run.promptfoo.json").read_bytes())["results"]["results"]
+    asserts = next(one["testCase"]["assert"] for one in results if one["metadata"]["evalloom"]["case_id"] == "right")
+    assert [one["value"] for one in asserts] == ["z"]
+
+
+def test_tests_of_promptfoo_are_numbered_without_gaps(evalloom: Callable[..., Any]) -> None:
+    evalloom(
+        "run",
+        "cases.jsonl",
+        "--target",
+        "prompt:p.md",
+        "--profile",
+        "one,two",
+        "--filter",
+        "id in ['right', 'free']",
+        "--skip-invalid",
+    )
+    results = json.loads(evalloom("export", "latest", "--as", "promptfoo").out)["results"]["results"]
+    assert [(one["testIdx"], one["promptIdx"]) for one in results] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
 def test_oaieval_has_no_match_for_what_was_not_scored(evalloom: Callable[..., Any]) -> None:
     _, *events, end = lines(evalloom("export", "latest", "--as", "openai-evals").out)
     ends = Counter(event["type"] for event in events if event["type"] not in ("sampling", "metrics"))

@@ -19,7 +19,7 @@ name = "promptfoo"
 suffix = ".promptfoo.json"
 _NO_BATCH: Record = {
     **{"id": "", "created_at": "", "target": "", "evalloom": ""},
-    **{"datasets": [], "profiles": [], "models": {}, "options": {}},
+    **{"datasets": [], "profiles": [], "models": {}},
 }
 """The facts that a batch may lack."""
 _NONE, _ASSERT, _ERROR = 0, 1, 2
@@ -58,8 +58,9 @@ class _Columns:
 
     def __init__(self, batch: Record) -> None:
         self.batch = batch
-        self.repeats = batch["options"].get("repeat") or 1
         self.prompts: dict[str, Record] = {}
+        # Without gaps: promptfoo reads tests a hundred numbers at a time, until it finds none.
+        self._tests: dict[tuple[int, str, int], int] = {}
         for profile in batch["profiles"]:
             self._add(profile["name"], profile["run"])
 
@@ -83,9 +84,14 @@ class _Columns:
             },
         }
 
+    def test_of(self, run: Run) -> int:
+        """Return the number of the row of a run: the same case and repeat has the same one in all columns."""
+        return self._tests.setdefault((run.number, run.case_id, run.repeat), len(self._tests))
+
     def count(self, run: Run, scored: Scored) -> None:
         if run.profile not in self.prompts:
             self._add(run.profile, "")
+        self.test_of(run)
         metrics = self.prompts[run.profile]["metrics"]
         metrics["score"] += _score(scored)
         metrics[_COUNTS[_failure(scored)]] += 1
@@ -120,9 +126,8 @@ def _result(run: Run, scored: Scored, case: Case, columns: _Columns) -> Record:
     tokens = _tokens(run.usage, scored.usage)
     has_output = not (run.error or run.skipped or run.blocked)
     result: Record = {
-        # Unique over batches, because promptfoo stores the results of all of them in one table.
         "id": str(uuid5(NAMESPACE_URL, f"evalloom:{columns.batch['id']}:{run.key}")),
-        "testIdx": max(0, run.number - 1) * columns.repeats + run.repeat,
+        "testIdx": columns.test_of(run),
         "promptIdx": list(columns.prompts).index(run.profile),
         "promptId": prompt["id"],
         "prompt": {"raw": _rendered(run), "label": prompt["label"]},
@@ -134,10 +139,10 @@ def _result(run: Run, scored: Scored, case: Case, columns: _Columns) -> Record:
         "score": _score(scored),
         "failureReason": failure,
         "namedScores": _named_scores(scored),
-        "gradingResult": _grading(scored, case, why) if scored.verdicts else None,
+        **({"gradingResult": _grading(scored, case, why)} if scored.verdicts else {}),
         "latencyMs": _milliseconds(run),
         # Unknown where a model has no price.
-        "cost": None if run.usage.unpriced else round(run.usage.cost, 10),
+        **({} if run.usage.unpriced else {"cost": round(run.usage.cost, 10)}),
         "tokenUsage": tokens,
         "metadata": {
             "evalloom": {
