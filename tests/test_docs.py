@@ -202,7 +202,7 @@ FLAGS = [
     ("convert.md", "evalloom schema"),
     ("export.md", "evalloom export"),
     ("hop.md", "batchhoptest"),
-    ("hop.md", "evalloom stats"),
+    ("stats.md", "evalloom stats"),
     ("compare.md", "evalloom compare"),
     ("compare.md", "evalloom baseline save"),
     ("history.md", "evalloom history"),
