@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -130,3 +131,12 @@ def test_a_batch_with_its_own_rules_does_not_use_it(in_process: Call) -> None:
     with Path("evalloom.yaml").open("a", encoding="utf-8") as stream:
         stream.write("run: {quarantine: q.yaml}\n")
     assert "[quarantine_unused]" in in_process("rag", "retrieve", "eval_cases.jsonl").err
+
+
+def test_junit_shows_a_failure_in_quarantine_as_skipped(call: Call) -> None:
+    done = run(call, "1 2", *quarantine(1), "-o", "out.xml")
+    assert done.code == 1
+    suite = ElementTree.parse("out.xml").getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "1")
+    [skipped] = suite.iter("skipped")
+    assert (skipped.get("message") or "").startswith("in quarantine: ")

@@ -70,6 +70,7 @@ def report_of(
         stopped=results.stopped,
         compared=compared,
         case_of=partial(_case_of, catalog=catalog, batch=batch),
+        is_quarantined=results.is_quarantined,
         damage=rows.damage,
     )
 
