@@ -17,13 +17,13 @@ EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "BatchProblem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonError", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_add_error", "RequestError", "_failed"), 0),
-    **dict.fromkeys(("report_finding",), 0),
+    **dict.fromkeys(("report_finding", "SqlError", "_sql_error"), 0),
     **dict.fromkeys(("_at", "Message", "RecipeError", "_report_step_finding"), 1),
 }
 
 # Codes that are made while the program runs, by the place that makes them.
 MADE = {
-    ("engine/results.py", "self._stop_code"): "llm_unavailable",
+    ("engine/results.py", "self._stop_code"): "llm_unavailable target_unavailable",
     ("data/validate/check.py", "code"): "checks_read checks_not_read",
     ("engine/lint.py", "f'needs_{need}'"): "needs_judge needs_embeddings needs_judge_or_embeddings needs_code",
     ("pipeline/findings.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",

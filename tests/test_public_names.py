@@ -114,7 +114,7 @@ OPTIONS = {
     "evalloom batches": "",
     "evalloom batches list": "--json --limit",
     "evalloom batches rm": "--yes",
-    "evalloom batches show": "--case --json --limit --profile --status",
+    "evalloom batches show": "--case --json --limit --page --profile --search --status --tag",
     "evalloom stats": "--agreement --bands --by --compare --files --json --profile --rows --sort --where",
     "evalloom pipeline": "",
     "evalloom pipeline check": "--json --no-import",

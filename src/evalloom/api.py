@@ -100,7 +100,7 @@ def evaluate(
         for finding in findings[:_SHOWN]:
             warn(str(finding))
         raise
-    write_outputs(results, outputs)
+    write_outputs(results, outputs, loaded)
     return results
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -41,8 +42,8 @@ def test_no_batch_yet(call: Call) -> None:
 def test_list_tells_each_batch(call: Call) -> None:
     whole, stopped = a_batch(call), a_batch(call, "--max-time", "0")
     out = call("batches", "list").out
-    assert f"{whole}  prompt:prompt.md  cases.jsonl  echo         2      50.0%  done" in out
-    assert any(line.startswith(stopped) and line.endswith("unfinished") for line in out.splitlines())
+    assert f"{whole}     2      50.0%  done        prompt:prompt.md  cases.jsonl  echo" in out
+    assert any(line.startswith(stopped) and "  unfinished  " in line for line in out.splitlines())
     assert len(call("batches", "list", "--limit", "1").out.splitlines()) == 2
     listed = [json.loads(line) for line in call("batches", "list", "--json").out.splitlines()]
     assert {one["id"] for one in listed} == {whole, stopped} and all(Path(one["path"]).is_dir() for one in listed)
@@ -51,12 +52,14 @@ def test_list_tells_each_batch(call: Call) -> None:
 def test_show_tells_runs_and_one_case_with_its_trace(call: Call) -> None:
     id = a_batch(call)
     shown = call("batches", "show", id[:17]).out
-    assert id in shown and "PASSED fr" in shown and "FAILED it" in shown and "expected 'Rome', got 'Milan'" in shown
+    assert id in shown and re.search(r"^fr    passed      1 +[\d.]+ ms  -$", shown, re.MULTILINE)
+    assert re.search(r"^it    failed      0 +[\d.]+ ms  structural: expected 'Rome', got 'Milan'$", shown, re.MULTILINE)
+    assert shown.endswith(f"2 cases\nNext: evalloom batches show {id} --case it\n")
     failed = call("batches", "show", "latest", "--status", "failed").out
-    assert "FAILED it" in failed and "PASSED" not in failed
+    assert "it    failed" in failed and "passed" not in failed and "\n1 case failed\n" in failed
     one = call("batches", "show", "latest", "--case", "fr").out
     assert "user: Paris" in one and "answer: Paris" in one and "FAILED" not in one
-    assert "… and 1 more; --limit shows more" in call("batches", "show", "latest", "--limit", "1").out
+    assert "1 to 1 of 2 cases; 1 more: --page 2" in call("batches", "show", "latest", "--limit", "1").out
     lines = [json.loads(line) for line in call("batches", "show", "latest", "--json").out.splitlines()]
     assert [(line["run"]["case_id"], line["scored"]["status"]) for line in lines] == [
         ("fr", "passed"),
@@ -132,3 +135,42 @@ def test_a_target_may_write_steps_of_its_own_into_the_trace(call: Call) -> None:
     call("run", "cases.jsonl", "--target", "python:own:f", "--json")
     shown = call("batches", "show", "latest", "--case", "it")
     assert shown.code == 0 and "    steps\n      step\n        name  mine" in shown.out
+
+
+UNNAMED = [
+    {"vars": {"q": "Rome"}, "assert": [{"type": "equals", "value": "Rome"}], "metadata": {"tags": ["city", "it"]}},
+    {"vars": {"q": "Milan"}, "assert": [{"type": "equals", "value": "Turin"}], "metadata": {"tags": ["city"]}},
+    {"vars": {"q": "Elba"}, "assert": [{"type": "equals", "value": "Elba"}]},
+]
+
+
+def test_cases_without_an_id_are_shown_by_their_place(call: Call) -> None:
+    Path("tests.json").write_text(json.dumps(UNNAMED, indent=1), encoding="utf-8")
+    call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
+    shown = call("batches", "show", "latest").out
+    place = next(line.split()[0] for line in shown.splitlines() if "  failed  " in line)
+    assert re.fullmatch(r"tests\.json:\d+", place) and shown.endswith(f" --case {place}\n")
+    one = call("batches", "show", "latest", "--case", place).out
+    assert "expected  Turin" not in one and "Milan" in one and "Elba" not in one
+
+
+def test_filters_of_cases_combine_and_pages_say_what_is_left(call: Call) -> None:
+    records = [
+        {"id": f"c{n}", "q": f"Q{n}", "tags": ["even"] * (n % 2 == 0), "expected_output": "Q4"} for n in range(9)
+    ]
+    Path("cases.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records), encoding="utf-8")
+    a_batch(call)
+
+    def ids(*flags: str) -> list[str]:
+        shown = call("batches", "show", "latest", *flags).out
+        return re.findall(r"^(c\d) ", shown, re.MULTILINE)
+
+    assert ids("--tag", "even") == ["c0", "c2", "c4", "c6", "c8"]
+    assert ids("--tag", "even", "--status", "failed", "--search", "q6") == ["c6"]
+    assert ids("--limit", "4", "--page", "3") == ["c8"] and ids("--limit", "4", "--page", "2")[0] == "c4"
+    assert "5 to 8 of 9 cases; 1 more: --page 3" in call("batches", "show", "latest", "--limit", "4", "--page", "2").out
+    assert "No case tagged 'odd', with 'x'" in call("batches", "show", "latest", "--tag", "odd", "--search", "x").out
+    wrong = call("batches", "show", "latest", "--page", "2")
+    assert wrong.code == 2 and "--page: expected a page from 1 to 1, got 2" in wrong.err
+    page = call("batches", "show", "latest", "--json", "--tag", "even", "--limit", "2", "--page", "2").out
+    assert [json.loads(line)["run"]["case_id"] for line in page.splitlines()] == ["c4", "c6"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,16 @@ def test_the_repeats_of_a_batch_tell_how_noisy_it_is(call: Call) -> None:
     assert f"  {noise['flakiest'][0]['case_id']}: {noise['flakiest'][0]['passed']} of 6\n" in done.out
 
 
+@pytest.mark.req("WORK-6")
+def test_a_flaky_case_without_an_id_is_shown_with_its_number(call: Call) -> None:
+    Path("noisy.py").write_text(NOISY, encoding="utf-8")
+    tests = [{"vars": {"q": q}, "assert": [{"type": "equals", "value": "n"}]} for q in ("0", "0.5")]
+    Path("tests.json").write_text(json.dumps(tests), encoding="utf-8")
+    call("run", "tests.json", "--target", "python:noisy.py:answer", "--repeat", "40")
+    shown = call("compare", "latest", "--self").out
+    assert re.search(r"  [0-9a-f]{12} \(case 2 of its file\): \d+ of 40\n", shown)
+
+
 @pytest.mark.req("WORK-8")
 def test_a_repeated_case_is_compared_by_its_repeats(call: Call) -> None:
     answers = [f"rules:\n  - {{match: a, answers: [{', '.join(turns)}]}}\n" for turns in ("yyy", "ynn")]
@@ -319,7 +330,8 @@ def test_a_long_description_is_cut_where_it_is_shown_and_nowhere_else(call: Call
     shown = call("batches", "show", "latest").out
     (run,) = [json.loads(line)["run"] for line in call("batches", "show", "latest", "--json").out.splitlines()]
     assert len(run["case_id"]) == 389
-    assert max(map(len, shown.splitlines())) < 130 and "tests.json:1:2" in shown
+    assert max(map(len, shown.splitlines())) < 140 and "a long story a long story" in shown
+    assert shown.endswith(" --case tests.json:1\n")
 
 
 @pytest.mark.req("WORK-6")

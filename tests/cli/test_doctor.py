@@ -29,6 +29,15 @@ def test_empty_folder_is_fine_and_says_how_to_begin(doctor: Call) -> None:
     assert "warning  profiles" in done.out and "--profile echo" in done.out
 
 
+def test_a_target_without_an_llm_needs_no_profile(doctor: Call) -> None:
+    Path("ask.py").write_text("def ask(q):\n    return q\n")
+    Path("evalloom.yaml").write_text("target: python:ask.py:ask\n")
+    assert states(doctor("--json"))["profiles"] == ("ok", "none, and the target needs none")
+    Path("prompt.md").write_text("{{q}}")
+    Path("evalloom.yaml").write_text("target: prompt:prompt.md\n")
+    assert states(doctor("--json"))["profiles"][0] == "warning"
+
+
 def test_keys_are_present_or_not_and_never_shown(doctor: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("evalloom.yaml").write_text("llms: {a: {model: m}, b: {model: m, key_env: B_KEY}, c: {protocol: echo}}\n")
     monkeypatch.setenv("HOP_KEY_A", "sk-recognisable-5f2a91c07e")

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.req("WORK-42")
 
 Evalloom = Callable[..., subprocess.CompletedProcess[str]]
 RUN = ("run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo")
-RESULTS = (".json", ".jsonl", ".csv", ".xml")
+RESULTS = (".json", ".jsonl", ".csv", ".xml", ".html")
 FINDINGS = tuple(reporter.suffix for reporter in LINT_REPORTERS)
 
 
@@ -33,7 +33,11 @@ def project(tmp_path: Path) -> Path:
 
 def commands(name: str) -> list[tuple[str, ...]]:
     """The commands that write a file of this name."""
-    found = [(*RUN, "-o", name), ("score", "latest", "-o", name)] if name.endswith(RESULTS) else []
+    found = (
+        [(*RUN, "-o", name), *((one, "latest", "-o", name) for one in ("score", "report"))]
+        if name.endswith(RESULTS)
+        else []
+    )
     return found + ([("validate", "cases.jsonl", "-o", name)] if name.endswith(FINDINGS) else [])
 
 

@@ -574,7 +574,7 @@ def test_terminal_shows_progress_and_a_summary() -> None:
     Path("weak.yaml").write_text(WEAK.replace("}\n", ", delay_s: 0.3}\n"), encoding="utf-8")
     code, shown = on_terminal("run", "-j", "1")
     assert code == 1 and re.search(r"\r\x1b\[2K[12]/3 · (100|50)% passed · [\d.]+/s · 1 in flight · \d+ s left", shown)
-    assert re.search(r"\x1b\[1mprofile +runs +passed +failed", shown) and "\x1b[31mFAILED it" in shown
+    assert re.search(r"\x1b\[1mprofile +cases +passed +failed", shown) and "\x1b[31mFAILED it" in shown
     assert shown.index("Batch: ") > shown.rindex("\r\x1b[2K")
 
 
@@ -670,11 +670,11 @@ def flaky_run(in_process: Call, *flags: str, settings: str = "") -> Any:
 @pytest.mark.req("WORK-8")
 def test_a_repeated_case_is_one_line_with_its_share(in_process: Call) -> None:
     done = flaky_run(in_process, "--repeat", "5")
-    assert done.code == 1 and done.out.count("FAILED") == 2
+    assert done.code == 1 and done.out.count("FAILED c") == 2
     assert "FAILED c2 · default: 2 of 5 passed " in done.out and "FAILED c4 · default: 4 of 5 passed " in done.out
     assert "3 cases, 2 flaky · pass@5 100.0% (at least one of 5 runs passes) · pass^5 33.3% (all 5 pass)" in done.out
     shown = in_process("batches", "show", "latest").out
-    assert "c2 · default: 2 of 5 passed" in shown and shown.count("c2 · default") == 1
+    assert shown.count("\nc2 ") == 1 and "c2    failed (2 of 5)" in shown
 
 
 @pytest.mark.req("WORK-8", "WORK-4")
@@ -694,8 +694,8 @@ def test_a_pass_rule_over_repeats(in_process: Call, flags: tuple[str, ...], sett
     assert (done.code, summary["total"], summary["failing"], summary["pass_if"]) == (1, 15, 1, 0.8)
     assert summary["pass_rate"] == pytest.approx(2 / 3)
     shown = in_process("batches", "show", "latest").out
-    assert "FAILED c2 · default: 2 of 5 passed" in shown and "PASSED c4 · default: 4 of 5 passed" in shown
-    assert "FAILED c4 · default: 4 of 5 passed" in in_process("batches", "show", "latest", "--status", "failed").out
+    assert "c2    failed (2 of 5)" in shown and "c4    passed (4 of 5)" in shown
+    assert "c4    failed (4 of 5)" in in_process("batches", "show", "latest", "--status", "failed").out
     scored = in_process("score", "latest", "--pass-if", "2/5")
     assert scored.code == 0 and "A case passes if 40% of its repeats do" in scored.out and "FAILED" not in scored.out
 
@@ -750,6 +750,47 @@ def test_the_case_that_passes_least_often_comes_first(in_process: Call) -> None:
     Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     out = in_process("run", "cases.jsonl", "-j", "1", "--repeat", "5").out
     assert re.findall(r"FAILED (c\d) .*?: (\d of \d)", out) == [("c2", "2 of 5"), ("c3", "3 of 5"), ("c4", "4 of 5")]
+
+
+@pytest.mark.req("WORK-5")
+def test_the_results_fit_80_columns_and_end_in_a_conclusion(in_process: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"id": f"c{n}", "q": "y" if n % 3 else "n", "expected_output": "y"} for n in range(9)]
+    rows += [{"id": "free", "q": "y"}]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    Path("prompt.md").write_text("{{q}}", encoding="utf-8")
+    Path("evalloom.yaml").write_text("target: prompt:prompt.md\n", encoding="utf-8")
+    monkeypatch.setenv("COLUMNS", "80")
+    done = in_process("run", "cases.jsonl", "--profile", "echo")
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= 80 and done.out.index("profile  cases") < done.out.index("FAILED c0")
+    row = next(line.split() for line in lines if line.startswith("echo "))
+    assert row[:6] == ["echo", "10", "6", "3", "1", "66.7%"]
+    ending = "FAILED: of 10 cases 6 passed, 3 failed, 1 unscored; the pass rate is over 9 cases"
+    assert ending in " ".join(done.out.split())
+    assert "PASSED: of 10" in in_process("run", "cases.jsonl", "--profile", "echo", "--fail-under", "0.6").out
+
+
+def test_several_profiles_have_a_total_with_tokens_and_cost(in_process: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("cases.jsonl").write_text('{"id": "a", "q": "y", "expected_output": "y"}\n', encoding="utf-8")
+    Path("prompt.md").write_text("{{q}}", encoding="utf-8")
+    Path("weak.yaml").write_text("rules: [{match: y, answer: n}]\n", encoding="utf-8")
+    command = (
+        "run",
+        "cases.jsonl",
+        "--target",
+        "prompt:prompt.md",
+        "--profile",
+        "echo",
+        "--profile",
+        "scripted:weak.yaml",
+    )
+    out = in_process(*command).out
+    header, first, _, total = (line.split() for line in out.splitlines()[:4])
+    assert header[:2] == ["profile", "runs"] and header[-2:] == ["tokens", "cost"] and first[1] == "1"
+    assert total[:4] == ["total", "2", "1", "1"] and "FAILED: of 2 runs 1 passed, 1 failed" in out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = in_process(*command).out
+    assert "\nprofile " in narrow and max(map(len, narrow.split("FAILED")[0].splitlines())) <= 60
 
 
 @pytest.mark.req("WORK-16")

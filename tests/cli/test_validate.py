@@ -305,3 +305,13 @@ def test_no_system_may_take_a_flag_of_validate() -> None:
     options = (option for option in command.params if isinstance(option, click.Option))
     own = {name for option in options for name in option.opts if name.startswith("--")}
     assert own - {flag.name for flag in load().rule_flags} == VALIDATE_FLAGS - {"--help"}
+
+
+@pytest.mark.req("WORK-1", "WORK-2")
+def test_a_dataset_that_expects_nothing_is_told_beforehand(evalloom: Evalloom, folder: Path) -> None:
+    (folder / "free_v1.jsonl").write_text('{"id": "a", "question": "x"}\n' * 1, encoding="utf-8")
+    done = evalloom("validate", "free_v1.jsonl")
+    assert done.returncode == 0 and "info: nothing is expected of any case: 'evalloom run' will end" in done.stdout
+    assert "[nothing_expected]" not in evalloom("validate", "good.jsonl").stdout
+    (folder / "evalloom.yaml").write_text("checks: [{contains: x}]\n", encoding="utf-8")
+    assert "[nothing_expected]" not in evalloom("validate", "free_v1.jsonl").stdout

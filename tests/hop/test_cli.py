@@ -173,12 +173,12 @@ def test_the_files_of_a_folder(folder: Path, in_process: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], "nowhere: expected a folder with result files"),
+        (["nowhere"], "there is no batch 'nowhere'"),
         (["task", "--profile", "frist"], "Did you mean 'first'?"),
-        (["task", "--by", "tags"], "--by: expected tag, difficulty, profile, got 'tags'"),
+        (["task", "--by", "tags"], "--by: no group 'tags'. Did you mean 'tag'?"),
         (["task", "--compare", "first"], "--compare: expected two different profiles or more"),
         (["task", "--rows", "1", "--sort", "tagg"], "Did you mean 'tag'?"),
-        (["task", "--where", "tag=a"], "--where: goes with --rows"),
+        (["task", "--where", "tagg=a"], "no column 'tagg'. Did you mean 'tag'?"),
         (["task", "--compare", "first,second", "--rows", "1"], "--compare and --rows: expected one of them at a time"),
         (["task", "--compare", "first,second", "--profile", "first"], "--profile: goes with --rows or --agreement"),
         (["task", "--agreement", "answer", "--bands", "A=1-3,B=3-5"], "expected bands that do not overlap"),

@@ -292,8 +292,9 @@ def test_ctrl_c_stops_and_says_what_is_kept(call: Call) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     [kept] = json.loads(call("replay", "list", "--json").out)
-    told = f"{kept['rowCount']:,} of 120,000 rows are kept as replay {kept['replayId']} [stopped]\n"
-    assert (process.returncode, out, err.lstrip("\r\n")) == (3, "", f"evalloom: interrupted: {told}")
+    told = f"{kept['rowCount']:,} of 120,000 rows are kept as replay {kept['replayId']}. "
+    assert (process.returncode, out) == (3, "") and err.endswith("makes a complete one [stopped]\n")
+    assert err.lstrip("\r\n").startswith(f"evalloom: interrupted: {told}")
     assert (kept["state"], kept["rowsRequested"]) == ("interrupted", 120_000)
 
 

@@ -325,3 +325,13 @@ def test_a_table_says_of_which_runs_nothing_is_expected() -> None:
         rendered(by_suffix(Path("r.csv"), catalog.load().reporters), (Run("l", "b"), Scored("l", "unscored")))
     )
     assert (row["status"], row["reasons"]) == ("unscored", "nothing is expected of it")
+
+
+def test_junit_leads_to_a_case_that_only_a_digest_names() -> None:
+    run = Run("k", "0123456789ab", number=1, origin=Origin("tests/faq.json", 7, 3), is_unnamed=True)
+    scored = Scored("k", "failed", 0.0, [Verdict("equals", "equals", "output", "failed", 0.0, "expected 'a', got 'b'")])
+    stream = io.BytesIO()
+    run_junit.render(RunReport({}, {}, [], [(run, scored)]), stream)
+    text = stream.getvalue().decode()
+    assert 'name="0123456789ab"' in text and 'file="tests/faq.json" line="7"' in text
+    assert "case tests/faq.json:7\n" in text

@@ -21,7 +21,7 @@ from msgspec import Struct, structs
 from evalloom.batchlog.folders import is_in_use
 from evalloom.batchlog.parquet import Place, path_pattern, quoted, replace_file, write_parquet
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, scored_runs
-from evalloom.batchlog.results import ResultReader
+from evalloom.batchlog.results import result_rows
 from evalloom.batchlog.rows import RESULTS, TABLES, VIEWS, BatchRow, Row, RowReader, batch_row, columns_of
 from evalloom.core.digest import digest_file, digest_text
 from evalloom.core.errors import EvalloomError
@@ -123,10 +123,8 @@ def result_source(path: Path) -> Source:
     batch = manifest(path)
 
     def rows(damage: list[Damage]) -> Iterator[tuple[str, Row]]:
-        reader = ResultReader()
-        for run, scored in scored_runs(path, [profile.name for profile in batch.profiles], damage):
-            yield from ((RESULTS, row) for row in reader.rows(run, scored))
-        yield from ((RESULTS, row) for row in reader.last_row())
+        runs = scored_runs(path, [profile.name for profile in batch.profiles], damage)
+        yield from ((RESULTS, row) for row in result_rows(runs))
         if not (path / MANIFEST).is_file():
             raise _removed(path)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from msgspec import Struct
 from evalloom.batchlog.baseline import MOST, BaselineRun
 from evalloom.core.digest import digest_value
 from evalloom.core.model import Run, Scored, Status
-from evalloom.core.repeats import COUNTED, meets
+from evalloom.core.repeats import COUNTED, meets, with_occurrence
 
 Measures = tuple[tuple[str, float], ...]
 """The measures of one case by name, each from 0 to 1."""
@@ -74,26 +74,6 @@ class ResultRow(Struct, frozen=True):
     """A digest of the id and the occurrence: the same case on the other side has the same."""
     group: int
     """A digest of the tags, the status and the counts of repeats; 0 if no repeat counts."""
-
-
-class Occurrences:
-    """Counts the cases that share an id, for runs that come by profile, case and repeat."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-        self._profile = ""
-        self._case = (-1, "")
-
-    def of(self, run: Run) -> int:
-        """Return which of the cases with its id a run belongs to, from 1."""
-        if run.profile != self._profile:
-            self._counts.clear()
-            self._profile, self._case = run.profile, (-1, "")
-        # The same id at another position of the dataset is another case.
-        if (run.number, run.case_id) != self._case:
-            self._case = (run.number, run.case_id)
-            self._counts[run.case_id] += 1
-        return self._counts[run.case_id]
 
 
 def plain_reason(run: Run, scored: Scored) -> str:
@@ -198,25 +178,14 @@ def _mean(values: Sequence[float]) -> float:
 # -- rows of the copy --------------------------------------------------------------------------------------
 
 
-class ResultReader:
-    """Turns runs that come by profile, case and repeat into a row for each case."""
-
-    def __init__(self) -> None:
-        self._occurrences = Occurrences()
-        self._repeats: list[BaselineRun] = []
-
-    def rows(self, run: Run, scored: Scored) -> Iterator[ResultRow]:
-        """Add a run; yield the row of the case before it, if it is the first run of its case."""
-        repeat = baseline_run(run, scored, self._occurrences.of(run), plain_reason(run, scored))
-        if self._repeats and case_of(repeat) != case_of(self._repeats[0]):
-            yield from self.last_row()
-        self._repeats.append(repeat)
-
-    def last_row(self) -> Iterator[ResultRow]:
-        """Yield the row of the last case."""
-        if self._repeats:
-            yield _row(self._repeats)
-        self._repeats = []
+def result_rows(runs: Iterable[tuple[Run, Scored]]) -> Iterator[ResultRow]:
+    """Yield a row for each case from runs that come by profile, case and repeat."""
+    stored = (
+        baseline_run(run, scored, occurrence, plain_reason(run, scored))
+        for _, occurrence, run, scored in with_occurrence(runs)
+    )
+    for _, repeats in groupby(stored, case_of):
+        yield _row(list(repeats))
 
 
 def case_of(run: BaselineRun) -> tuple[str, str, int]:

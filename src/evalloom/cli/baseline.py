@@ -43,9 +43,10 @@ def list_command(as_json: bool) -> int:
         for head in heads:
             click.echo(msgspec.json.encode(head))
         return 0
-    header = ["baseline", "saved", "batch", "target", "profiles", "runs", "pass rate"]
+    header = ["baseline", "saved", "runs", "pass rate", "batch", "target", "profiles"]
     nothing = [("No baselines yet. 'evalloom baseline save NAME' saves one.", "")]
-    print_lines(table_lines(header, [*map(_row, heads)]) if heads else nothing)
+    table = table_lines(header, [*map(_row, heads)], spare=("profiles", "target"), whole=("baseline", "batch"))
+    print_lines(table if heads else nothing)
     return 0
 
 
@@ -54,11 +55,11 @@ def _row(head: Baseline) -> list[str]:
     return [
         head.name,
         head.saved_at[:16].replace("T", " "),
+        str(head.runs),
+        f"{rate:.1%}" if isinstance(rate, float) else "-",
         head.batch.id,
         head.batch.target,
         ", ".join(profile.name for profile in head.batch.profiles),
-        str(head.runs),
-        f"{rate:.1%}" if isinstance(rate, float) else "-",
     ]
 
 

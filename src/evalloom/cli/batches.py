@@ -10,12 +10,13 @@ import msgspec
 
 from evalloom.analysis.tally import STATUSES
 from evalloom.batchlog import FOLDER, batches, find, is_in_use, manifest, remove
+from evalloom.console.case_list import CaseFilter, ListedCase, Page, case_list_lines
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line, command_lines, print_lines, table_lines
 from evalloom.console.outcome import warn
-from evalloom.console.run_text import batch_lines, run_lines
+from evalloom.console.run_text import batch_lines
 from evalloom.core.errors import EvalloomError, usage_error
-from evalloom.core.model import Batch, Case, Run, Scored
+from evalloom.core.model import Batch, Case, Run
 from evalloom.core.repeats import cases_of, count_of, meets
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.engine.results import stored_runs
@@ -44,8 +45,9 @@ def list_command(limit: int, as_json: bool) -> int:
             click.echo(msgspec.json.encode({"path": path.as_posix(), **msgspec.to_builtins(batch)}))
         rows.append(_row(batch))
     if not as_json:
-        header = ["batch", "target", "dataset", "profiles", "runs", "pass rate", "state"]
-        print_lines(table_lines(header, rows) if rows else [("No batches yet. 'evalloom run' creates one.", "")])
+        header = ["batch", "runs", "pass rate", "state", "target", "dataset", "profiles"]
+        table = table_lines(header, rows, spare=("profiles", "dataset"), whole=("batch",))
+        print_lines(table if rows else [("No batches yet. 'evalloom run' creates one.", "")])
     return 0
 
 
@@ -53,12 +55,12 @@ def _row(batch: Batch) -> list[str]:
     rate = batch.summary.get("pass_rate")
     return [
         batch.id,
-        batch.target,
-        ", ".join(Path(dataset.path).name for dataset in batch.datasets),
-        ", ".join(profile.name for profile in batch.profiles),
         str(batch.summary.get("total", "?")),
         f"{rate:.1%}" if isinstance(rate, float) else "-",
         "done" if batch.finished_at else "unfinished",
+        batch.target,
+        ", ".join(Path(dataset.path).name for dataset in batch.datasets),
+        ", ".join(profile.name for profile in batch.profiles),
     ]
 
 
@@ -75,41 +77,57 @@ def _row(batch: Batch) -> list[str]:
     "case_id",
     default="",
     metavar="ID",
-    help="Show only this case: input, output, checks, steps and messages.",
+    help="Show only this case, by its id or its FILE:LINE: input, output, checks, steps and messages.",
 )
 @click.option("--profile", default="", metavar="P", help="Show only runs of this profile.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Show only cases with this tag. Repeatable.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Show at most N runs."
+    "--search", default="", metavar="TEXT", help="Show only cases with this text in the record, the output or a reason."
 )
+@click.option(
+    "--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N", help="Show N cases on a page."
+)
+@click.option("--page", type=click.IntRange(1), default=1, show_default=True, metavar="N", help="Show page N.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run, with its trace.")
-def show_command(batch: str, status: str | None, case_id: str, profile: str, limit: int, as_json: bool) -> int:
-    """Show the runs of a batch.
+def show_command(
+    batch: str,
+    status: str | None,
+    case_id: str,
+    profile: str,
+    tags: tuple[str, ...],
+    search: str,
+    limit: int,
+    page: int,
+    as_json: bool,
+) -> int:
+    """List the cases of a batch, or show one in full with --case.
 
     BATCH is an id, a prefix of one, or 'latest'.
     """
     path = find(batch)
     facts = manifest(path)
-    matching = shown = 0
+    selection = CaseFilter(status, case_id, profile, tags, search)
+    shown = Page(page, limit)
+    matching = 0
+    cases: list[ListedCase] = []
     ids: dict[str, None] = {}
     lines: list[Line] = [] if as_json else list(_head_lines(path, facts))
-    wanted = _Wanted(status, case_id, profile)
     # A case is one entry with all its repeats, unless each run is asked for.
     each_run = as_json or bool(case_id)
     for group in cases_of(stored_runs(path, warn)):
         first = group[0][0]
-        if case_id and len(ids) < _MOST_IDS and first.case_id != case_id:
+        if case_id and len(ids) < _MOST_IDS and not selection.names(first):
             ids[first.case_id] = None
         if not (each_run or status) and meets(count_of(group), facts.options.get("pass_if")):
             # A case that passes by its rule is shown by a repeat that did.
             group.reverse()
-        runs = [(run, scored) for run, scored in group if wanted.includes(run, scored)]
+        runs = [(run, scored) for run, scored in group if selection.includes(run, scored)]
         if case_id:
             runs.sort(key=lambda pair: pair[0].repeat)
         for run, scored in runs if each_run else runs[:1]:
             matching += 1
-            if shown == limit:
+            if not shown.has(matching - 1):
                 continue
-            shown += 1
             if as_json:
                 click.echo(msgspec.json.encode({"run": run, "scored": scored}))
             elif case_id:
@@ -117,14 +135,18 @@ def show_command(batch: str, status: str | None, case_id: str, profile: str, lim
 
                 lines += case_lines(run, scored, _case_of(run, facts), len(group))
             else:
-                lines += run_lines(run, scored, count_of(group))
+                cases.append(ListedCase(run, scored, count_of(group)))
     if case_id and not matching:
-        under = f" under {profile!r}" if profile else ""
-        ended = f" that ended {status}" if status else ""
+        which = f" {selection}" if str(selection) else ""
         meant = did_you_mean(case_id, ids) or next((f". Did you mean {id!r}?" for id in ids if case_id in id), "")
-        raise usage_error("no_run", f"there is no run of the case {case_id!r}{under}{ended} in {path.name}{meant}")
-    if matching > shown and not as_json:
-        lines.append((f"… and {matching - shown} more; --limit shows more", "dim"))
+        raise usage_error("no_run", f"there is no run of the case {case_id!r}{which} in {path.name}{meant}")
+    if matching and (page - 1) * limit >= matching:
+        pages = -(-matching // limit)
+        raise usage_error("bad_option", f"--page: expected a page from 1 to {pages}, got {page}")
+    if not (as_json or case_id):
+        lines += case_list_lines(cases, matching, shown, facts, selection)
+    elif matching > page * limit and not as_json:
+        lines.append((f"… and {matching - page * limit:,} more: --page {page + 1}", "dim"))
     print_lines(lines)
     return 0
 
@@ -139,18 +161,6 @@ def _case_of(run: Run, batch: Batch) -> Case | None:
         return case_of(run, current_catalog().formats, batch.options.get(CHECK_LISTS, "plain"))
     except DamagedRun:
         return None
-
-
-class _Wanted(msgspec.Struct, frozen=True):
-    """Which runs to show; empty fields select all."""
-
-    status: str | None
-    case_id: str
-    profile: str
-
-    def includes(self, run: Run, scored: Scored) -> bool:
-        pairs = ((self.status, scored.status), (self.case_id, run.case_id), (self.profile, run.profile))
-        return all(not wanted or wanted == actual for wanted, actual in pairs)
 
 
 def _head_lines(path: Path, batch: Batch) -> Iterator[Line]:

@@ -8,14 +8,25 @@ import click
 import msgspec
 
 from evalloom.analysis.compare import By
+from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.compare_text import compared_lines, noise_lines
 from evalloom.console.layout import print_lines
+from evalloom.console.options import FORCE, LANG
 from evalloom.console.outcome import warn
 from evalloom.core.errors import usage_error
 from evalloom.core.text import quote
 from evalloom.engine.compare import ComparisonRequest, compare
 from evalloom.engine.compare_self import compare_self
+from evalloom.engine.outputs import (
+    Outputs,
+    refuse_claimed,
+    refuse_replacing_results,
+    refuse_without_comparison,
+    reporters_for,
+    write_reports,
+)
+from evalloom.engine.system import Catalog
 
 
 @click.command("compare")
@@ -44,6 +55,11 @@ from evalloom.engine.compare_self import compare_self
 @click.option("--profile", default="", metavar="P", help="Compare only this profile of the batch.")
 @click.option("--baseline-profile", default="", metavar="P", help="Compare with this profile of the baseline.")
 @click.option("--any-config", is_flag=True, help="Compare even if the configurations differ.")
+@click.option(
+    "-o", "--output", multiple=True, metavar="FILE", help="Write a report with the comparison: .html .json. Repeatable."
+)
+@FORCE
+@LANG
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every case that changed.")
 def command(
     batch: str,
@@ -55,6 +71,9 @@ def command(
     profile: str,
     baseline_profile: str,
     any_config: bool,
+    output: tuple[str, ...],
+    force: bool,
+    language: str,
     as_json: bool,
 ) -> int:
     """Compare a batch with a baseline, case by case, and report regressions.
@@ -80,6 +99,7 @@ def command(
             ("--allowed-drop", drops),
             ("--by", by),
             ("--baseline-profile", baseline_profile),
+            ("-o", output),
         ):
             if value:
                 raise usage_error("bad_option", f"--self and {flag}: expected one of them, got both")
@@ -90,12 +110,27 @@ def command(
         batch, baseline, profile, baseline_profile, overall, allowed, by, any_config, is_strict=strict
     )
     catalog = current_catalog()
+    outputs = _checked_outputs(output, force, batch, catalog) if output else []
     compared = compare(request, warn, catalog)
+    if outputs:
+        from evalloom.engine.report import compared_with, report_of, stored_results
+
+        results = stored_results(find(batch), catalog)
+        write_reports(report_of(results, catalog, language, compared_with(compared, request)), outputs)
     if as_json:
         click.echo(msgspec.json.encode(compared))
     else:
         print_lines(compared_lines(compared, catalog.buckets))
     return int(compared.is_bad)
+
+
+def _checked_outputs(output: tuple[str, ...], force: bool, batch: str, catalog: Catalog) -> Outputs:
+    outputs = reporters_for(output, catalog.reporters)
+    refuse_without_comparison(outputs)
+    refuse_replacing_results(outputs, force, manifest(find(batch)))
+    if not force:
+        refuse_claimed(path for path, _ in outputs)
+    return outputs
 
 
 def _compare_self(batch: str, profile: str, as_json: bool) -> int:

@@ -62,7 +62,7 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     refuse_conflicts(datasets, flags)
     request = request_from(datasets, flags)
     resume = Resume(flags["resume"], flags["resume_from"], flags["retry_errors"])
-    run = RunCommand(request, current_catalog(), flags["as_json"], flags["force"])
+    run = RunCommand(request, current_catalog(), flags["as_json"], flags["force"], language=flags["language"])
     if flags["dry_run"]:
         return run.dry_run(resume)
     return run.watch(resume) if flags["watch"] else run.once(resume)
@@ -98,6 +98,7 @@ class RunCommand:
         more_outputs: Callable[[str], Outputs] = lambda batch: [],
         next_step: Callable[[str], str] = lambda batch: "",
         more_lines: Callable[[], Iterable[Line]] = lambda: (),
+        language: str = "en",
     ) -> None:
         self._request = request
         self._catalog = catalog
@@ -106,6 +107,7 @@ class RunCommand:
         self._more_outputs = more_outputs
         self._next_step = next_step
         self._more_lines = more_lines
+        self._language = language
         self._last: Results | None = None
 
     def dry_run(self, resume: Resume) -> int:
@@ -132,7 +134,8 @@ class RunCommand:
         self._last = results
         try:
             # Before anything is printed, because the pipe that reads the output may close.
-            write_outputs(results, [*outputs, *self._more_outputs(results.path.name)])
+            written = [*outputs, *self._more_outputs(results.path.name)]
+            write_outputs(results, written, self._catalog, self._language)
         finally:
             self._print(plan, results)
         return exit_code(results, plan.options.fail_under)
@@ -189,5 +192,6 @@ class RunCommand:
             print_failed_gates(results, hide)
         else:
             next_step = self._next_step(results.path.name)
-            print_lines(result_lines(results, next_step, self._more_lines()), hide=hide)
+            lines = result_lines(results, next_step, self._more_lines(), plan.options.fail_under)
+            print_lines(lines, hide=hide)
         print_problem(results.problem, hide)

@@ -10,9 +10,9 @@ import click
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
-from evalloom.console.options import FORCE, refuse_overwriting
+from evalloom.console.options import FORCE, LANG, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
-from evalloom.console.run_options import ALLOW_UNSCORED, pass_rule
+from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
@@ -49,10 +49,9 @@ from evalloom.settings import secrets as secrets_of
 @click.option("--no-cache", is_flag=True, help="Do not use cached judge answers.")
 @click.option("--allow-code", is_flag=True, help="Run code from data files, in a sandbox.")
 @ALLOW_UNSCORED
-@click.option(
-    "-o", "--output", multiple=True, metavar="FILE", help="Write results to a file: .json .jsonl .csv .xml. Repeatable."
-)
+@OUTPUT
 @FORCE
+@LANG
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object.")
 def command(
     batch: str,
@@ -67,6 +66,7 @@ def command(
     allow_unscored: bool,
     output: tuple[str, ...],
     force: bool,
+    language: str,
     as_json: bool,
 ) -> int:
     """Score the runs of a batch again without calling the target.
@@ -103,7 +103,7 @@ def command(
     settings = load_settings(Path(config) if config else None, catalog.sections)
     hide = partial(keys.hidden, secrets=secrets_of(settings))
     try:
-        write_outputs(results, outputs)
+        write_outputs(results, outputs, catalog, language)
     finally:
         if as_json:
             click.echo(summary_json(results, hide))
@@ -112,7 +112,7 @@ def command(
             # Scoring again does not repeat the runs that ended in an error.
             summary = results.summary
             next_step = f"evalloom batches show {summary.batch} --status error" if summary.error else ""
-            print_lines(result_lines(results, next_step), hide=hide)
+            print_lines(result_lines(results, next_step, fail_under=settings.run.fail_under), hide=hide)
         print_problem(results.problem, hide)
     return exit_code(results, settings.run.fail_under)
 

@@ -11,11 +11,13 @@ import click
 from evalloom.catalog import load
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import FORCE, existing_folder, print_findings, reading_options, refuse_overwriting
+from evalloom.core.errors import EvalloomError
 from evalloom.data.dialect import Rules
 from evalloom.data.mapping import parse_mapping
 from evalloom.engine.lint import LintOptions, lint
 from evalloom.engine.outputs import refuse_replacing
 from evalloom.engine.parts import RuleFlag
+from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
 from evalloom.reports import LINT_REPORTERS, by_suffix
 
@@ -88,7 +90,9 @@ def command(
     for flag in catalog.rule_flags:
         if value := flags.get(_parameter(flag)):
             rules = flag.apply(rules, value if isinstance(value, str) else "")
-    options = LintOptions(dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep)
+    options = LintOptions(
+        dialect, parse_mapping(mapping), encoding, rules, strict, deep=deep, has_checks=_has_checks(catalog)
+    )
     if not paths:
         from evalloom.settings import FILE_NAME, find_datasets  # deferred: files that are named need no settings
 
@@ -104,3 +108,17 @@ def command(
     for path, reporter in reporters:
         write_text(path, reporter.render(report))
     return report.exit_code
+
+
+def _has_checks(catalog: Catalog) -> bool:
+    """Whether the settings of this folder have checks for all cases, or say that none are meant."""
+    from evalloom.settings import FILE_NAME  # deferred: most calls name files, in a folder without settings
+    from evalloom.settings import load as load_settings
+
+    if not Path(FILE_NAME).is_file():
+        return False
+    try:
+        settings = load_settings(Path(FILE_NAME), catalog.sections)
+        return bool(settings.checks or settings.run.no_checks)
+    except EvalloomError:
+        return False  # `evalloom run` and `evalloom doctor` say what is wrong with it

@@ -25,6 +25,8 @@ _DIFFERENCE_WIDTH = 400
 _REASON_WIDTH = 160
 _STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
 _HEADER = ["cases", "base", "now", "change", "95 % CI", "p", "gained", "lost"]
+_SPARE = ("gained", "lost", "p", "base")
+"""The columns that a narrow terminal leaves out first; the conclusion is in the others."""
 
 
 def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterator[Line]:
@@ -41,10 +43,10 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
     yield "", ""
     if all(comparison.profile == comparison.base_profile for comparison in comparisons):
         rows = [[comparison.profile or "-", *_cells(comparison.figures)] for comparison in comparisons]
-        yield from table_lines(["profile", *_HEADER], rows)
+        yield from table_lines(["profile", *_HEADER], rows, spare=_SPARE)
     else:
         rows = [[one.profile or "-", one.base_profile or "-", *_cells(one.figures)] for one in comparisons]
-        yield from table_lines(["profile", "base profile", *_HEADER], rows)
+        yield from table_lines(["profile", "base profile", *_HEADER], rows, spare=_SPARE)
     for comparison in comparisons:
         suffix = f" · {printable(comparison.profile)}" if len(comparisons) > 1 else ""
         yield from _group_lines("bucket", comparison.buckets, suffix)
@@ -186,7 +188,7 @@ def _group_lines(by: By, groups: list[RateComparison], suffix: str) -> Iterator[
         results: list[str] = [group.judgement] if group.judgement != "no difference shown" else []
         results += [group.regression] if group.regression else []
         rows.append([group.name, *_cells(group), ", ".join(results) or "-"])
-    yield from table_lines([f"{by}{suffix}", *_HEADER, "result"], rows)
+    yield from table_lines([f"{by}{suffix}", *_HEADER, "result"], rows, spare=_SPARE)
     if len(groups) > _GROUPS_SHOWN:
         yield f"… and {len(groups) - _GROUPS_SHOWN:,} more; --json lists all", "dim"
 
@@ -309,9 +311,13 @@ def _next_command(compared: ComparisonResult) -> str:
     return f"evalloom batches show {batch}" if is_partial else f"evalloom baseline save NAME {batch}"
 
 
-def _name(change: Change) -> str:
+def _number(position: int) -> str:
     # Nobody knows a digest by heart, so the number leads to the case.
-    number = f" (case {change.position} of its file)" if change.is_unnamed else ""
+    return f" (case {position} of its file)" if position else ""
+
+
+def _name(change: Change) -> str:
+    number = _number(change.position) if change.is_unnamed else ""
     return case_name(change.case_id) + number + (f" (occurrence {change.occurrence})" if change.occurrence > 1 else "")
 
 
@@ -350,7 +356,7 @@ def _profile_noise_lines(noise: ProfileNoise) -> Iterator[Line]:
     yield f"  On each side, a drop that 4 of 5 comparisons show: {', '.join(drops)}.", ""
     yield f"Flaky: {pluralize(noise.flaky, 'case')}", "bold"
     for case in noise.flakiest:
-        yield f"  {printable(case.case_id)}: {case.passed} of {case.repeats}", ""
+        yield f"  {case_name(case.case_id)}{_number(case.position)}: {case.passed} of {case.repeats}", ""
     if noise.flaky > len(noise.flakiest):
         yield f"  … and {noise.flaky - len(noise.flakiest):,} more", "dim"
 

@@ -1,8 +1,10 @@
 """Prints sentences, commands and tables within the width of the terminal.
 
-The width is COLUMNS, else that of the terminal, else 80. Text that is too long continues on the next line, so a pipe
-loses nothing. rich.cells measures characters (Chinese ones take two cells); the layout is here because rich.table and
-rich.console take 30 ms to import, twice the start of Python, and crop numbers when a table is too wide.
+The width is COLUMNS, else that of the terminal, else 80. A sentence that is too long continues on the next line. A
+table that is too wide breaks headers and prose at spaces, cuts names in the middle, leaves out the columns that its
+caller can spare, and continues in a second table below; it never breaks a number. rich.cells measures characters
+(Chinese ones take two cells); the layout is here because rich.table and rich.console take 30 ms to import, twice the
+start of Python, and crop numbers when a table is too wide.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, repeat, zip_longest
 from shutil import get_terminal_size
 
@@ -22,14 +24,19 @@ from evalloom.core.text import printable
 Line = tuple[str, str]
 """A line to print, and its style on a terminal, such as `bold red`."""
 
-_NARROW = dict.fromkeys(map(ord, "–—·…→×"), "-")
+_NARROW = dict.fromkeys(map(ord, "–—·…→×−"), "-")
 """The signs of our own messages that are not ASCII and take one cell."""
 _GAP = 2
 _NARROWEST = 40
-_SMALL_COLUMN = 9
-_SMALLEST_COLUMN = 6
+_READABLE_NAME = 28
+"""The cells that are enough to tell the names in the first column apart."""
+_READABLE = 14
+"""The cells that are enough to recognise the text in another column; more columns are left out before it gets less."""
+_SMALLEST = 8
 _SMALLEST_PREVIEW = 24
-_NUMBER = lazy_pattern(r"(?:[\d.,%+\-–?:\s]|e[+-]|to|ms|s)*")
+_WIDE_COLUMN = 24
+"""A column of this width breaks a long path at its separators. In a narrower one that takes too many lines."""
+_NUMBER = lazy_pattern(r"(?:[\d.,%+\-–−?:\sTZ±]|e[+-]|p =|to|points|ms|s)*")
 _WIDE = "\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\U00020000-\U0003fffd"
 _CLOSING = "、。，．）」』】》！？：；"
 # A line may break behind spaces and between Chinese characters, but not before closing punctuation.
@@ -158,82 +165,135 @@ def command_lines(command: str, prefix: str = "") -> Iterator[Line]:
     yield Verbatim(line), ""
 
 
+class _Column:
+    """One column of a table, with the cells of all rows, and how wide it can be."""
+
+    def __init__(self, head: str, cells: list[str], is_first: bool, is_preview: bool, is_whole: bool) -> None:
+        self.head = head
+        self.cells = cells
+        # The first column names the row, and a name may be a number.
+        self.is_number = not is_first and all(map(_NUMBER.fullmatch, cells))
+        self._is_first = is_first
+        self._is_preview = is_preview
+        widest = max(map(cell_len, cells), default=0)
+        part = max((cell_len(part.rstrip()) for part in _parts(head, "cell")), default=0)
+        broken_head = readable = least = max(part, widest)
+        if not (self.is_number or is_whole):
+            enough = _SMALLEST_PREVIEW if is_preview else _READABLE_NAME if is_first else _READABLE
+            readable = max(part, min(widest, enough))
+            broken_head = readable if is_preview else broken_head
+            least = max(part, min(widest, _READABLE if is_first else _SMALLEST))
+        self.widths = (max(cell_len(head), widest), broken_head, readable, least)
+        """With everything on one line; with the header on several; still readable; the least."""
+
+    def head_lines(self, width: int) -> list[str]:
+        return [self.head] if cell_len(self.head) <= width else _wrap(self.head, width, width, is_cell=True)
+
+    def cell_lines(self, cell: str, width: int) -> list[str]:
+        """Return a cell as lines of at most `width` cells."""
+        if cell_len(cell) <= width:
+            return [cell]
+        if self._is_preview:
+            return [cut(cell, width)]
+        if self._is_first:
+            return [_cut_middle(cell, width)]
+        if width < _WIDE_COLUMN:
+            cell = "".join(_cut_middle(part, width) for part in _parts(cell, "sentence"))
+        return _wrap(cell, width, width, is_cell=True)
+
+
+_READABLE_STAGE, _LEAST_STAGE = 2, 3
+
+
 def table_lines(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     styles: Iterable[str] = (),
     indent: int = 0,
     preview: str = "",
+    spare: Collection[str] = (),
+    whole: Collection[str] = (),
+    second: str = "",
 ) -> Iterator[Line]:
-    """Yield a table without rules that fits the terminal; numbers are aligned right.
+    """Yield a table without rules that fits the terminal; numbers are aligned right and never broken.
 
     A header of empty names is left out. `styles` are those of the rows. The column `preview` shows the beginning of a
-    longer text, as much as fits on one line.
+    longer text, as much as fits on one line. `spare` names the columns that may be left out of a table that is too
+    wide, the least important first; the last line then names them. Other columns continue in a second table, from the
+    column `second` on. The columns `whole` hold what is copied into the next command, such as ids: they are not cut.
     """
     heads = [printable(cell) for cell in header]
     table = [[printable(cell) for cell in row] for row in rows]
-    columns = [[row[at] for row in table] for at in range(len(heads))]
-    # The first column names the row, and a name may be a number.
-    is_number = [at > 0 and all(map(_NUMBER.fullmatch, cells)) for at, cells in enumerate(columns)]
+    columns = [
+        _Column(head, [row[at] for row in table], at == 0, bool(preview) and head == preview, head in whole)
+        for at, head in enumerate(heads)
+    ]
     width = terminal_width() - indent
-    if preview:
-        at = heads.index(preview)
-        others = sum(max(map(cell_len, (head, *cells))) + _GAP for head, cells in zip(heads, columns, strict=True))
-        room = width - others + max(map(cell_len, (preview, *columns[at]))) + _GAP
-        for row in table:
-            row[at] = cut(row[at], max(room, _SMALLEST_PREVIEW))
-        columns[at] = [row[at] for row in table]
-    widths = [max(map(cell_len, (head, *cells))) for head, cells in zip(heads, columns, strict=True)]
-    if sum(widths) + _GAP * (len(widths) - 1) > width:
-        widths = _fit(heads, columns, is_number, width)
-    lines = [(heads, "bold")] if any(heads) else []
-    lines += zip(table, chain(styles, repeat("")), strict=False)
-    for cells, style in lines:
-        wrapped = [
-            [cell] if cell_len(cell) <= width else _wrap(cell, width, width, is_cell=True)
-            for cell, width in zip(cells, widths, strict=True)
-        ]
-        for parts in zip_longest(*wrapped, fillvalue=""):
-            padded = [_pad(*cell) for cell in zip(parts, widths, is_number, strict=True)]
-            yield Verbatim((" " * indent + (" " * _GAP).join(padded)).rstrip()), style
-
-
-def _fit(heads: Sequence[str], columns: Sequence[Sequence[str]], is_number: Sequence[bool], width: int) -> list[int]:
-    """Return the widths of the columns of a table that is too wide: the widest ones get narrower until all fit."""
-
-    def longest_part(cells: Iterable[str], breaks: str) -> int:
-        return max((cell_len(part.rstrip()) for cell in cells for part in _parts(cell, breaks)), default=0)
-
-    widths = []
-    # The least widths, from harmless to ugly: a header over several lines, cells broken at spaces, names broken at
-    # separators, words broken anywhere, words in small pieces, and at last numbers broken.
-    needs: list[list[int]] = [[], [], [], [], [], [1] * len(heads)]
-    for at, (head, cells, number) in enumerate(zip(heads, columns, is_number, strict=True)):
-        whole = max(map(cell_len, cells), default=0)
-        spaces, separators = (
-            max(longest_part([head], "sentence"), whole if number or not at else longest_part(cells, breaks))
-            for breaks in ("sentence", "cell")
-        )
-        # A name in the first column is copied into the next command, so it is not broken.
-        folded = min(separators, _SMALL_COLUMN) if at else separators
+    row_styles = list(styles)
+    left_out = []
+    for name in map(printable, spare):
+        if _total(columns, _READABLE_STAGE) <= width:
+            break
+        left_out += [column.head for column in columns if column.head == name]
+        columns = [column for column in columns if column.head != name]
+    for number, block in enumerate(_blocks(columns, width, second)):
         if number:
-            is_interval = any(" to " in cell for cell in cells)
-            folded = max(folded, longest_part(cells, "sentence") if is_interval else whole)
-        pieces = min(folded, _SMALLEST_COLUMN) if at and not number else folded
-        widths.append(max(cell_len(head), whole))
-        for column_needs, need in zip(needs, (max(spaces, whole), spaces, separators, folded, pieces), strict=False):
-            column_needs.append(need)
-    gaps = _GAP * (len(widths) - 1)
-    if sum(needs[4]) + gaps > width:
-        # Small pieces would not save the names in the first column.
-        del needs[4]
-    excess = sum(widths) + gaps - width
-    for least in needs:
+            yield "", ""
+        for text, style in _block_lines(block, _fit(block, width), row_styles):
+            yield Verbatim(" " * indent + text), style
+    if left_out:
+        yield f"{' ' * indent}Not shown, for lack of width: {', '.join(left_out)}", "dim"
+
+
+def _total(columns: Sequence[_Column], stage: int) -> int:
+    return sum(column.widths[stage] for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _blocks(columns: Sequence[_Column], width: int, second: str) -> Iterator[Sequence[_Column]]:
+    """Yield the columns of each table: one if all fit, otherwise several that begin with the names of the rows."""
+    if _total(columns, _LEAST_STAGE) <= width or not any(column.head for column in columns):
+        yield columns
+        return
+    first, *rest = columns
+    block = [first]
+    for column in rest:
+        is_full = _total([*block, column], _LEAST_STAGE) > width
+        if len(block) > 1 and (is_full or column.head == second):
+            yield block
+            block = [first]
+        block.append(column)
+    yield block
+
+
+def _fit(columns: Sequence[_Column], width: int) -> list[int]:
+    """Return the widths of columns: the widest get narrower until all fit, first headers, then texts."""
+    widths = [column.widths[0] for column in columns]
+    excess = sum(widths) + _GAP * (len(widths) - 1) - width
+    for stage in (1, _READABLE_STAGE, _LEAST_STAGE):
+        least = [column.widths[stage] for column in columns]
         while excess > 0 and any(now > low for now, low in zip(widths, least, strict=True)):
             widest = max(range(len(widths)), key=lambda at: (widths[at] > least[at], widths[at]))
             widths[widest] -= 1
             excess -= 1
     return widths
+
+
+def _block_lines(columns: Sequence[_Column], widths: Sequence[int], styles: Iterable[str]) -> Iterator[Line]:
+    if any(column.head for column in columns):
+        heads = [column.head_lines(width) for column, width in zip(columns, widths, strict=True)]
+        yield from ((line, "bold") for line in _aligned(heads, widths, columns))
+    rows = zip(*(column.cells for column in columns), strict=True)
+    for row, style in zip(rows, chain(styles, repeat("")), strict=False):
+        cells = [column.cell_lines(cell, width) for column, cell, width in zip(columns, row, widths, strict=True)]
+        yield from ((line, style) for line in _aligned(cells, widths, columns))
+
+
+def _aligned(cells: Iterable[list[str]], widths: Sequence[int], columns: Sequence[_Column]) -> Iterator[str]:
+    for parts in zip_longest(*cells, fillvalue=""):
+        padded = [
+            _pad(text, width, column.is_number) for text, width, column in zip(parts, widths, columns, strict=True)
+        ]
+        yield (" " * _GAP).join(padded).rstrip()
 
 
 def _pad(text: str, width: int, is_right: bool) -> str:
@@ -246,6 +306,21 @@ def cut(text: str, width: int) -> str:
     from rich.cells import set_cell_size
 
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+
+
+def _cut_middle(text: str, width: int) -> str:
+    """Cut a name to `width` cells: its beginning, `…` and its end, where names of files differ."""
+    from rich.cells import set_cell_size
+
+    trimmed = text.rstrip()
+    if cell_len(trimmed) <= width:
+        return text
+    end, tail = "", (width - 1) // 2
+    for char in reversed(trimmed):
+        if cell_len(char + end) > tail:
+            break
+        end = char + end
+    return f"{set_cell_size(trimmed, width - 1 - cell_len(end)).rstrip()}…{end}{text[len(trimmed) :]}"
 
 
 def seconds(value: float | None) -> str:

@@ -13,11 +13,21 @@ import click
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.reports import lint_text
 from evalloom.reports.lint import LintReport
+from evalloom.ui.language import LANGUAGES, language_of
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 FORCE = click.option("--force", is_flag=True, help="Replace output files that are not reports of evalloom.")
+
+
+LANG = click.option(
+    "--lang",
+    "language",
+    type=click.Choice(LANGUAGES),
+    callback=lambda context, option, choice: language_of(choice or "", os.environ),
+    help="Language of HTML reports. Default: zh if the locale is Chinese, else en.",
+)
 
 
 def reading_options(command: Command) -> Command:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from evalloom.console.options import FORCE
+from evalloom.console.options import FORCE, LANG
 from evalloom.core.errors import usage_error
 from evalloom.engine.system import Catalog
 from evalloom.targets import forms
@@ -35,7 +35,7 @@ def suffixes(catalog: Catalog) -> str:
     return " ".join(reporter.suffix for reporter in catalog.reporters)
 
 
-_OUTPUT = click.option(
+OUTPUT = click.option(
     "-o",
     "--output",
     multiple=True,
@@ -77,7 +77,7 @@ _HOW = (
     click.option("--fail-under", metavar="RATE", help="Fail below this pass rate instead of on any failed case."),
     click.option("--record", default="", metavar="FILE", help="Record every llm answer in this file."),
     click.option("--replay", default="", metavar="FILE", help="Answer from a file written by --record."),
-    _OUTPUT,
+    OUTPUT,
     FORCE,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
@@ -97,12 +97,15 @@ _UNTIL_SURE = (
     click.option("--margin", metavar="RATE", help="With --until-sure: how much worse is accepted. Default: 0.05."),
     click.option("--against", metavar="NAME", help="With --until-sure: compare with this baseline or batch."),
 )
+_QUARANTINE = click.option(
+    "--quarantine", metavar="FILE", help="Cases that run but do not decide the exit code; see 'evalloom history'."
+)
 _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when files change, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, *_ACCEPTING, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -112,7 +115,7 @@ def engine_options(command: Command) -> Command:
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with((*(option for option in _HOW if option is not _OUTPUT), *_ACCEPTING), command)
+    return _with((*(option for option in _HOW if option is not OUTPUT), *_ACCEPTING), command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
@@ -147,6 +150,8 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
         if flags.get(name):
             values[name] = True
+    if flags.get("quarantine"):
+        values["quarantine"] = flags["quarantine"]
     if flags["output"]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:

@@ -1,19 +1,22 @@
-"""Formats the output of `evalloom run`: the worst failures, the summary and the next command."""
+"""Formats the output of `evalloom run`: figures, the worst failures, gates, the conclusion and the next command."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evalloom.analysis.tally import STATUSES, Figures, Summary
 from evalloom.console.layout import Line, command_lines, percent_interval, seconds, table_lines
+from evalloom.console.outcome import exit_code
+from evalloom.core.errors import TargetUnavailable
 from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
 from evalloom.core.repeats import Count
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import list_names, one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
+    from evalloom.engine.quarantine import QuarantineSummary
     from evalloom.engine.results import Results
     from evalloom.engine.until_sure import Answer, ProfileAnswer, Question
 
@@ -22,33 +25,80 @@ _SHOWN_MISMATCHES = 3
 _MESSAGE_WIDTH = 400
 _NAME_WIDTH = 60
 STYLES = {"passed": "green", "failed": "red", "error": "magenta"}
+_ENDINGS = {status: status for status in STATUSES} | {"error": "met an error"}
 
 
-def result_lines(results: Results, next_step: str = "", more_lines: Iterable[Line] = ()) -> Iterator[Line]:
+def result_lines(
+    results: Results, next_step: str = "", more_lines: Iterable[Line] = (), fail_under: float | None = None
+) -> Iterator[Line]:
     """Yield the results of a batch, then the command `next_step`, or else the one that usually follows.
 
-    `more_lines` are printed below the table.
+    `more_lines` are printed below the table. `fail_under` is the pass rate that the conclusion asks for.
     """
-    failures = results.worst()[:_SHOWN]
-    for run, scored in failures:
-        yield from run_lines(run, scored, results.count_of(run))
     summary = results.summary
-    if summary.failing > len(failures):
-        yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
-    if failures:
-        yield "", ""
     yield from _table(results)
     yield from _repeat_lines(summary)
     if results.answer is not None:
         yield from _answer_lines(results.answer)
+    if results.quarantine is not None:
+        yield from _quarantine_lines(results.quarantine)
     yield from more_lines
     yield from _spent(summary)
+    yield "", ""
+    # What decides comes first.
+    failures = sorted(results.worst(), key=lambda pair: results.is_quarantined(pair[0]))[:_SHOWN]
+    for run, scored in failures:
+        yield from run_lines(run, scored, results.count_of(run))
+        if results.is_quarantined(run):
+            yield "    quarantined: it does not decide the exit code", "yellow"
+    if summary.failing > len(failures):
+        yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
+    if failures:
+        yield "", ""
     for (status, reason), number in list(results.not_scored().items())[:_SHOWN]:
         yield f"{status} {number}: {one_line(reason, _MESSAGE_WIDTH)}", "yellow"
     for gate in results.gates:
         word, style = ("holds", "green") if gate.holds else ("does not hold", "bold red")
         yield printable(f"gate {gate.text}: {word} ({gate.reason})"), style
+    yield _batch_conclusion(results, fail_under)
     yield from _closing(results, next_step)
+
+
+def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
+    """State how the batch ended, as its exit code does, with the counts that led to it."""
+    summary = results.summary
+    number = pluralize(summary.total, _unit(summary))
+    counts = [f"{getattr(summary, status):,} {_ENDINGS[status]}" for status in STATUSES if getattr(summary, status)]
+    parts = [f"of {number} {', '.join(counts)}" if counts else "nothing was run"]
+    if len(counts) == 1:
+        ending = counts[0].partition(" ")[2]
+        parts = [f"{number} {ending}" if summary.total == 1 else f"all {number} {ending}"]
+    # WORK-5: what the rate leaves out is named beside it.
+    counted = summary.passed + summary.failed + summary.error
+    if counted and counted != summary.total:
+        parts.append(f"the pass rate is over {pluralize(summary.cases, 'case')}")
+    # With --until-sure, the threshold is part of its question, which has an answer above.
+    is_answered = results.answer is not None and results.answer.decides
+    if fail_under is not None and results.deciding_rate is not None and not is_answered:
+        is_below = round(results.deciding_rate, 9) < fail_under
+        parts.append(f"the pass rate {'is below' if is_below else 'meets'} {fail_under:.4g}")
+    if results.quarantine is not None:
+        parts.append(f"{len(results.quarantine.failing):,} failed in quarantine")
+    if broken := sum(not gate.holds for gate in results.gates):
+        parts.append(f"{pluralize(broken, 'gate')} {'does' if broken == 1 else 'do'} not hold")
+    if results.stopped:
+        return f"STOPPED: {'; '.join(parts)}", "bold yellow"
+    is_undecided = results.problem is not None and results.problem.code in ("not_sure", "all_quarantined")
+    unfinished = "NOT DECIDED" if is_undecided else "NOT SCORED"
+    words = {0: ("PASSED", "bold green"), 1: ("FAILED", "bold red"), 3: (unfinished, "bold yellow")}
+    word, style = words[exit_code(results, fail_under)]
+    return f"{word}: {'; '.join(parts)}", style
+
+
+def _unit(summary: Summary) -> str:
+    """Return what the statuses count: cases, unless a case has several runs."""
+    is_once = summary.passed + summary.failed + summary.error == summary.cases
+    return "case" if is_once and len(summary.profiles) <= 1 else "run"
 
 
 def run_lines(run: Run, scored: Scored, count: Count = (0, 0)) -> Iterator[Line]:
@@ -122,20 +172,37 @@ def _reason_by_score(verdict: Verdict) -> str:
 
 
 def _table(results: Results) -> Iterator[Line]:
-    """Yield one row per profile; statuses that no run has are left out."""
-    shown = [status for status in STATUSES if status in ("passed", "failed") or getattr(results.summary, status)]
+    """Yield one row per profile, and their total; statuses that no run has are left out."""
+    summary = results.summary
+    shown = [status for status in STATUSES if status in ("passed", "failed") or getattr(summary, status)]
+    # With one profile, the line below the table has its tokens and cost.
+    with_spent = len(summary.profiles) > 1
     rows = [
-        [
-            name or "-",
-            str(figures.total),
-            *(str(getattr(figures, status)) for status in shown),
-            *_rates(figures),
-            seconds(figures.p50_latency_s),
-            seconds(figures.p95_latency_s),
-        ]
-        for name, figures in results.summary.profiles.items()
+        _row(name or "-", figures, shown, (figures.p50_latency_s, figures.p95_latency_s), with_spent)
+        for name, figures in summary.profiles.items()
     ]
-    yield from table_lines(["profile", "runs", *shown, "pass rate", "95 % CI", "p50", "p95"], rows)
+    header = ["profile", f"{_unit(summary)}s", *shown, "pass rate", "95 % CI", "p50", "p95"]
+    if with_spent:
+        rows.append(_row("total", summary, shown, results.latencies(0.5, 0.95), with_spent))
+        header += ["tokens", "cost"]
+    yield from table_lines(header, rows, second="p50")
+
+
+def _row(
+    name: str, figures: Figures, statuses: Sequence[str], latencies: Sequence[float | None], with_spent: bool
+) -> list[str]:
+    return [
+        name,
+        f"{figures.total:,}",
+        *(f"{getattr(figures, status):,}" for status in statuses),
+        *_rates(figures),
+        *map(seconds, latencies),
+        *([f"{figures.tokens:,}", _cost(figures)] if with_spent else []),
+    ]
+
+
+def _cost(figures: Figures) -> str:
+    return f"{figures.cost:.4g}" if figures.cost or not figures.unpriced else "?"
 
 
 def _repeat_lines(summary: Summary) -> Iterator[Line]:
@@ -183,6 +250,20 @@ def _conclusion(question: Question, profile: ProfileAnswer) -> str:
     return f"{conclusion} ({interval}, {pluralize(profile.cases, 'case')})"
 
 
+def _quarantine_lines(quarantine: QuarantineSummary) -> Iterator[Line]:
+    """Yield which quarantined cases failed, and the pass rate of the others."""
+    failing = quarantine.failing
+    failed = f"{len(failing):,} failed: {list_names(map(case_name, failing))}" if failing else "none failed"
+    rate = "no case counted"
+    if quarantine.pass_rate is not None:
+        interval = percent_interval(quarantine.pass_rate_low, quarantine.pass_rate_high)
+        rate = f"pass rate {quarantine.pass_rate:.1%} over {pluralize(quarantine.deciding_cases, 'case')}"
+        rate += f" (95 % CI {interval})"
+    ids = dict.fromkeys(case.case_id for case in quarantine.cases)
+    yield f"Quarantined: {pluralize(len(ids), 'case')}, {failed}", "yellow"
+    yield f"Without them: {rate}. This decides the exit code, gates and --fail-under", ""
+
+
 def _rates(figures: Figures) -> tuple[str, str]:
     if figures.pass_rate is None:
         return "-", "-"
@@ -211,8 +292,9 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
     if results.stopped:
         problem = results.problem
         # A problem is printed on its own, with its code.
-        why = "an llm does not answer" if problem and problem.message == results.stopped else results.stopped
-        yield f"Stopped: {why}. Finished runs are stored; --resume continues with the others", "bold"
+        absent = "the target" if problem and problem.code == TargetUnavailable.code else "an llm"
+        why = f"{absent} does not answer" if problem and problem.message == results.stopped else results.stopped
+        yield f"Stopped: {why}. Finished runs are stored; --resume continues with the others", ""
     elif next_step:
         yield from command_lines(next_step, "Next: ")
     elif summary.error:
@@ -220,10 +302,10 @@ def _closing(results: Results, next_step: str) -> Iterator[Line]:
     elif summary.failed:
         yield from command_lines(f"evalloom batches show {batch} --status failed", "Next: ")
     elif results.could_not_score:
-        yield "Nothing could be scored, for the reasons above. Score the batch again when they are resolved:", "bold"
+        yield "Nothing could be scored, for the reasons above. Score the batch again when they are resolved:", ""
         yield from command_lines(_score_command(results), "Next: ")
     elif results.problem and results.problem.code == "unscored":
-        yield "Not everything could be scored. Score the batch again when the reasons above are resolved:", "bold"
+        yield "Not everything could be scored. Score the batch again when the reasons above are resolved:", ""
         yield from command_lines(_score_command(results), "Next: ")
     elif summary.unscored and not summary.passed:
         yield "These cases have no expectations. Add some to the dataset, or score the batch with other checks:", ""

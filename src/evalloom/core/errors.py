@@ -50,6 +50,12 @@ class BudgetSpent(BatchStop):
     """The budget of the batch is used up: nothing more is sent."""
 
 
+class TargetUnavailable(BatchStop):
+    """The server under test cannot be reached: every further case would meet the same error."""
+
+    code = "target_unavailable"
+
+
 class LlmUnavailable(BatchStop):
     """An llm does not answer: nothing more is sent to it."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -20,6 +21,24 @@ def cases_of(runs: Iterable[ScoredRun]) -> Iterator[list[ScoredRun]]:
     """Group runs that come by profile, case and repeat: the repeats of one case under one profile, the worst first."""
     for _, repeats in groupby(runs, lambda item: (item[0].profile, item[0].number, item[0].case_id)):
         yield worst_first(repeats)
+
+
+def with_occurrence(runs: Iterable[ScoredRun], by_number: bool = False) -> Iterator[tuple[str, int, Run, Scored]]:
+    """Yield runs that come by profile, case and repeat, with the id and the occurrence that tell their cases apart.
+
+    The same id at another position of the dataset is another case. `by_number` gives cases their ids of format 1.
+    """
+    occurrences: Counter[str] = Counter()
+    profile, case = "", (-1, "")
+    for run, scored in runs:
+        if run.profile != profile:
+            occurrences.clear()
+            profile, case = run.profile, (-1, "")
+        id = str(run.position) if by_number and run.position else run.case_id
+        if (run.number, id) != case:
+            case = (run.number, id)
+            occurrences[id] += 1
+        yield id, occurrences[id], run, scored
 
 
 def worst_first(repeats: Iterable[ScoredRun]) -> list[ScoredRun]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from evalloom.core.digest import canonical_json, digest_bytes, digest_value, qualified_name
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Record
 
 _CONTENT_BYTES = 6
@@ -18,6 +19,22 @@ _CHECKS_BYTES = 3
 """Digests are ids that people read and type, so they are short: 12 and 6 hex digits."""
 _DICT_LIMIT = 100_000
 """Up to this number of hashes a dictionary is faster than importing numpy."""
+
+
+_DIGEST = lazy_pattern(r"[0-9a-f]{12}(?:-[0-9a-f]{6})?(?:#\d+)?")
+
+
+def is_digest(id: str) -> bool:
+    """Whether an id looks like the digest of a case without a name."""
+    return bool(_DIGEST.fullmatch(id))
+
+
+def readable_name(id: str, is_unnamed: bool, record: Record, place: str) -> str:
+    """Return what a person knows a case by: its id, or if that is a digest, its description and its place."""
+    if not (is_unnamed and is_digest(id) and place):
+        return id
+    description = record.get("description")
+    return f"{' '.join(description.split())} ({place})" if isinstance(description, str) and description else place
 
 
 class NamedCase(NamedTuple):

@@ -292,10 +292,22 @@ def _kind(batch: Batch, catalog: Catalog) -> BatchKind:
     return catalog.batch_kind(batch.config) or PLAIN
 
 
+def base_batch(request: ComparisonRequest) -> Path | None:
+    """Return the folder of the batch that is compared with: the batch itself without a baseline, None for one."""
+    if not request.baseline:
+        return find(request.batch, request.home / FOLDER)
+    is_baseline = os.path.isfile(_baseline_file(request.baseline, request.home))
+    return None if is_baseline else find(request.baseline, request.home / FOLDER)
+
+
+def _baseline_file(name: str, home: Path) -> Path:
+    folder = home / BASELINES
+    return find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
+
+
 def _base_side(name: str, home: Path, catalog: Catalog, warn: Warn) -> _Side:
     """Find what `--against` names: a baseline, the file of one, or a batch."""
-    folder = home / BASELINES
-    file = find_baseline(name, folder) if has_baseline(name, folder) else Path(name)
+    file = _baseline_file(name, home)
     if os.path.isfile(file):
         head = read_baseline(file)
         return _Side(head.name, head.batch, _kind(head.batch, catalog), partial(runs_of_baseline, file))
@@ -306,7 +318,7 @@ def _base_side(name: str, home: Path, catalog: Catalog, warn: Warn) -> _Side:
     except EvalloomError as error:
         if error.code != "no_batch":
             raise
-    names = [head.name for _, head in baselines(folder)] + [batch.id for _, batch in batches(home / FOLDER)]
+    names = [head.name for _, head in baselines(home / BASELINES)] + [batch.id for _, batch in batches(home / FOLDER)]
     hint = did_you_mean(name, names) or ". 'evalloom baseline list' and 'evalloom batches list' show what there is"
     raise usage_error("no_baseline", f"--against: there is no baseline or batch {quote(name)}{hint}")
 

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from evalloom.analysis.compare_documents import ChangedSources, DocumentChanges
 from evalloom.batchlog import BaselineRun, baseline_runs
-from evalloom.batchlog.results import CaseResult, Occurrences, baseline_run, case_of, case_result, plain_reason
+from evalloom.batchlog.results import CaseResult, baseline_run, case_of, case_result, plain_reason
 from evalloom.core.model import Record, Run, Scored
+from evalloom.core.repeats import with_occurrence
 from evalloom.engine.batch_kind import BatchKind
 from evalloom.engine.results import stored_runs
 
@@ -39,12 +40,11 @@ def runs_of(
     warn: Callable[[str], None] = lambda message: None,
 ) -> Iterator[BaselineRun]:
     """Yield every run of a batch, by profile, case and repeat; `by_number` gives cases their ids of format 1."""
-    occurrences = Occurrences()
-    for run, scored in stored_runs(path, warn):
+    for _, occurrence, run, scored in with_occurrence(stored_runs(path, warn), by_number):
         if by_number and run.position:
             run = _with_old_id(run)
         reason, notes = reasons(run, scored) if reasons else ("", ())
-        yield baseline_run(run, scored, occurrences.of(run), reason, notes)
+        yield baseline_run(run, scored, occurrence, reason, notes)
 
 
 def _with_old_id(run: Run) -> Run:

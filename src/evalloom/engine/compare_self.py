@@ -29,6 +29,8 @@ class FlakyCase(Struct, frozen=True):
     case_id: str
     passed: int
     repeats: int
+    position: int = 0
+    """Its number in its file, if it has no id of its own."""
 
 
 class ProfileNoise(Struct, frozen=True):
@@ -96,12 +98,14 @@ def _noise(profile: str, runs: Iterator[BaselineRun]) -> ProfileNoise | None:
     flaky: list[FlakyCase] = []
     cases = 0
     for (case_id, _), repeats in groupby(runs, lambda run: (run.case_id, run.occurrence)):
-        outcomes = {run.repeat: run.status == "passed" for run in repeats if run.status in COUNTED}
+        members = list(repeats)
+        outcomes = {run.repeat: run.status == "passed" for run in members if run.status in COUNTED}
         if len(outcomes) < 2:
             continue
         cases += 1
         if 0 < sum(outcomes.values()) < len(outcomes):
-            flaky.append(FlakyCase(case_id, sum(outcomes.values()), len(outcomes)))
+            position = members[0].position if members[0].is_unnamed else 0
+            flaky.append(FlakyCase(case_id, sum(outcomes.values()), len(outcomes), position))
         compared = sorted(outcomes)[:_MOST_REPEATS]
         for repeat in compared:
             passed[repeat] += outcomes[repeat]

@@ -27,7 +27,7 @@ from evalloom.llms import OFFLINE, LlmOptions, Llms
 from evalloom.settings import FILE_NAME, LlmSettings, Settings, key_of, keys, llm_of
 from evalloom.settings import load as load_settings
 from evalloom.settings import secrets as secrets_of
-from evalloom.targets import TargetOptions, build
+from evalloom.targets import BuiltTarget, TargetOptions, build
 
 _PACKAGES = ("httptools", "uvloop", "msgspec", "orjson", "click", "rich", "numpy", "rapidfuzz", "PyYAML")
 _ANSWER_S = 30.0
@@ -66,10 +66,11 @@ def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> lis
         ]
     where = settings.path.as_posix() if settings.path else f"no {FILE_NAME} here"
     diagnoses.append(Diagnosis("settings", "ok", where))
-    diagnoses += _profiles(settings)
+    target = _target(settings, catalog) if settings.target else None
+    diagnoses += _profiles(settings, needs_llm=not isinstance(target, BuiltTarget) or target.needs_llm)
     diagnoses += [_key(llm) for llm in settings.llms.values()]
-    if settings.target:
-        diagnoses.append(_target(settings, catalog))
+    if target is not None:
+        diagnoses.append(Diagnosis("target", "ok", target.name) if isinstance(target, BuiltTarget) else target)
     diagnoses += _checks(settings, catalog)
     if not is_offline:
         diagnoses += run_loop(_endpoints(settings))
@@ -106,11 +107,13 @@ def _batch_folder() -> Diagnosis:
     )
 
 
-def _profiles(settings: Settings) -> Iterator[Diagnosis]:
+def _profiles(settings: Settings, needs_llm: bool) -> Iterator[Diagnosis]:
     for name, profile in settings.profiles.items():
         verify = f", verify {profile.verify}" if profile.verify != profile.run else ""
         yield Diagnosis(f"profile {name}", "ok", f"run {profile.run}{verify}")
-    if not settings.profiles and not settings.llms:
+    if not settings.profiles and not settings.llms and not needs_llm:
+        yield Diagnosis("profiles", "ok", "none, and the target needs none")
+    elif not settings.profiles and not settings.llms:
         hint = "add llms and profiles to evalloom.yaml, or name one: --profile echo"
         yield Diagnosis("profiles", "warning", "none in the settings", hint)
 
@@ -123,7 +126,8 @@ def _key(llm: LlmSettings) -> Diagnosis:
     return Diagnosis(f"key of {llm.name}", "ok", "present" if key else "none needed")
 
 
-def _target(settings: Settings, catalog: Catalog) -> Diagnosis:
+def _target(settings: Settings, catalog: Catalog) -> BuiltTarget | Diagnosis:
+    """Return the target of the settings, or why it cannot be built."""
     run = settings.run
     options = TargetOptions(
         allow_code=run.allow_code, settings=settings, kinds=catalog.targets, variants=tuple(run.variants)
@@ -131,10 +135,9 @@ def _target(settings: Settings, catalog: Catalog) -> Diagnosis:
     try:
         if run.allow_code:
             refuse_without_sandbox()
-        target = build(settings.target, settings.folder, options)
+        return build(settings.target, settings.folder, options)
     except EvalloomError as error:
         return Diagnosis("target", "error", str(error))
-    return Diagnosis("target", "ok", target.name)
 
 
 def _checks(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:

@@ -14,14 +14,14 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BatchStop, CallError, EvalloomError, usage_error
+from evalloom.core.errors import BatchStop, CallError, EvalloomError, TargetUnavailable, usage_error
 from evalloom.core.model import Batch, Request, Response, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
-from evalloom.engine.results import Results, accepted_by, described
+from evalloom.engine.results import LEFT_OUT, Results, accepted_by, described
 from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
 from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
 from evalloom.engine.scoring import Scorer, services
@@ -72,9 +72,31 @@ def evaluate(
         why = "--tags, --filter and --limit leave none" if is_selection else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeats
+    if plan.quarantine is not None:
+        from evalloom.engine.quarantine import QuarantineTally  # deferred: few suites have one
+
+        live.tally = QuarantineTally(plan.quarantine)
     live.tally.order = [profile.name for profile in plan.profiles]
     with watching_users_code(warn):
-        return run_loop(_evaluate(plan, live, resume, warn))
+        results = run_loop(_evaluate(plan, live, resume, warn))
+    for message in _quarantine_warnings(plan, live.tally, results):
+        warn(message)
+    return results
+
+
+def _quarantine_warnings(plan: Plan, tally: Tally, results: Results) -> Iterator[str]:
+    """Yield which entries of a quarantine match no case, and which of its cases are stable."""
+    if plan.quarantine is None or results.stopped:
+        return
+    from evalloom.engine.quarantine import QuarantineTally, stable_warning
+
+    assert isinstance(tally, QuarantineTally)
+    options = plan.options
+    is_selection = bool(options.tags or options.filter or options.limit is not None or plan.only is not None)
+    if not is_selection:
+        yield from plan.quarantine.unmatched_warnings(tally.matched)
+    if stable := stable_warning(tally, results.path.name, results.path.parent, plan.catalog):
+        yield stable
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -93,6 +115,11 @@ def warnings(plan: Plan) -> Iterator[str]:
             message = f"{cases} an earlier one in inputs, description and checks, so only their order tells them apart"
             yield f"{source.name}: {message}. Give each an id [equal_cases]"
     yield from plan.target.warnings
+    if plan.quarantine is not None:
+        yield from plan.quarantine.expired_warnings()
+    elif plan.options.quarantine:
+        kind = plan.metadata.config["kind"]
+        yield f"run.quarantine: a {kind} batch has its own rules, and every case decides [quarantine_unused]"
     if first is None or plan.target.kind != "prompt" or first.error:
         return
     inputs = first.case.inputs
@@ -193,8 +220,11 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             facts = {
                 "finished_at": "" if stopped or lost > 0 else utc_now(),
                 "summary": described(summary, answer),
-                "outages": llms.in_outage() if stopped else [],
+                # A resumed batch repeats the runs that ended with an error of the outage.
+                "outages": [*llms.in_outage(), *_target_outage(plan, code)] if stopped else [],
             }
+            if answer is not None:
+                facts["options"] = log.batch.options | {LEFT_OUT: answer.cases - answer.started}
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
             if lost > 0:
                 gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
@@ -222,6 +252,10 @@ def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilS
         pass_if, shares = shares_before(batch, plan.question.baseline, plan.home, plan.catalog, warn)
     names = [profile.name for profile in plan.profiles]
     return UntilSure(plan.question, names, plan.options.repeats, pass_if, shares)
+
+
+def _target_outage(plan: Plan, code: str) -> list[str]:
+    return [plan.target.name] if code == TargetUnavailable.code else []
 
 
 async def _recount(

@@ -26,6 +26,9 @@ from evalloom.files.source import Source, source_of
 from evalloom.reports.lint import LintReport
 
 _SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
+_ADVICE = ("fields_from_elsewhere", "checks_not_read")
+_MOST_SEARCHED = 100_000
+"""In a file with more cases, nobody is told that none of them expects anything: the second pass would take long."""
 _SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
 SETTINGS = ("settings.yaml", "evalloom.yaml")
@@ -44,6 +47,8 @@ class LintOptions(Struct, frozen=True):
     hints: bool = True
     deep: bool = False
     tool: str = "evalloom validate"
+    has_checks: bool = False
+    """Whether the settings have checks for all cases, or say that none are meant."""
 
 
 def lint(
@@ -53,7 +58,10 @@ def lint(
     forget_files(catalog)
     checked = [found for found in [lint_settings(settings, catalog)] if found.findings] if settings else []
     for source, in_folder in find_sources(paths, catalog, options.encoding):
-        result = lint_dataset(open_dataset(source, catalog, options), catalog, options)
+        dataset = open_dataset(source, catalog, options)
+        result = lint_dataset(dataset, catalog, options)
+        if not options.has_checks and expects_nothing(dataset, result, catalog, options):
+            result = _with_finding(result, _nothing_expected(dataset))
         checked.append(_without_failure(result) if in_folder else result)
     return report_of(checked, options)
 
@@ -176,6 +184,35 @@ def lint_dataset(dataset: Dataset, catalog: Catalog, options: LintOptions, consu
         rules = msgspec.structs.replace(rules, contract=contract)
     further = _deep(source, catalog, options) if options.deep else ()
     return validate(dataset, rules, options.hints, further, consumer)
+
+
+def expects_nothing(dataset: Dataset, checked: Checked, catalog: Catalog, options: LintOptions) -> bool:
+    """Whether a file has cases, and no case of it has a check."""
+    # Rows that are known by their number are run by hoplets and recipes, which give a result of their own.
+    is_checked_otherwise = dataset.dialect.has_row_numbers or not dataset.dialect.expectations
+    # Advice on how to read a field as an expectation says more.
+    is_checked_otherwise |= any(finding.code in _ADVICE for finding in checked.findings)
+    is_readable = checked.cases and not checked.is_document and not checked.count("error")
+    if is_checked_otherwise or not is_readable or dataset.source.path is None or checked.cases > _MOST_SEARCHED:
+        return False
+    # A second pass, which mostly ends at the first case.
+    again = open_dataset(dataset.source, catalog, options)
+    rows = (item for item in again if isinstance(item, Row) and isinstance(item.value, dict))
+    return not any(again.case(row.value, again.origin(row)).checks for row in rows if again.dialect.is_case(row.value))
+
+
+def _nothing_expected(dataset: Dataset) -> Finding:
+    field = dataset.dialect.expectations[0]
+    message = (
+        "nothing is expected of any case: 'evalloom run' will end with exit code 3 unless --no-checks is passed."
+        f" Add {field} to the cases, or 'checks:' to evalloom.yaml"
+    )
+    return Finding("nothing_expected", "info", message, Origin(dataset.source.name))
+
+
+def _with_finding(checked: Checked, finding: Finding) -> Checked:
+    counts = {**checked.counts, (finding.code, finding.severity): 1}
+    return msgspec.structs.replace(checked, findings=[*checked.findings, finding], counts=counts)
 
 
 def _deep(source: Source, catalog: Catalog, options: LintOptions) -> Iterator[Finding]:

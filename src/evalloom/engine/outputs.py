@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from evalloom.batchlog import FOLDER, batches, is_in_use, manifest
+from evalloom.batchlog import FOLDER, batches, is_in_use
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch
 from evalloom.engine.results import Results
@@ -19,7 +19,9 @@ from evalloom.ui.report_marks import is_report
 
 if TYPE_CHECKING:
     from evalloom.engine.plan import Plan
+    from evalloom.engine.system import Catalog
     from evalloom.reports import RunReporter
+    from evalloom.reports.run_report import RunReport
 
 Outputs: TypeAlias = "list[tuple[Path, RunReporter]]"
 
@@ -78,19 +80,25 @@ def would_overwrite(path: Path, reason: str) -> EvalloomError:
     return usage_error("would_overwrite", f"{path.as_posix()}: {reason}. {hint}")
 
 
-def write_outputs(results: Results, outputs: Outputs) -> None:
-    """Write every file atomically."""
-    if not outputs:
-        return
-    from evalloom.reports.run_report import RunReport
+def write_outputs(results: Results, outputs: Outputs, catalog: Catalog, language: str = "en") -> None:
+    """Write the results of a batch to every file."""
+    if outputs:
+        from evalloom.engine.report import report_of
 
-    report = RunReport(
-        batch=msgspec.to_builtins(manifest(results.path)),
-        summary=msgspec.to_builtins(results.summary),
-        gates=[msgspec.to_builtins(gate) for gate in results.gates],
-        rows=results,
-        problem=results.problem.code if results.problem else "",
-    )
+        write_reports(report_of(results, catalog, language), outputs)
+
+
+def write_reports(report: RunReport, outputs: Outputs) -> None:
+    """Write every file atomically."""
     for path, reporter in outputs:
         with atomic_writer(path) as stream:
             reporter.render(report, stream)
+
+
+def refuse_without_comparison(outputs: Outputs) -> None:
+    """Raise if the format of a file has no place for a comparison, which would be left out silently."""
+    for path, reporter in outputs:
+        module = reporter.load() if isinstance(reporter, LazyReporter) else reporter
+        if not getattr(module, "shows_comparison", False):
+            message = f"-o {path}: {reporter.suffix} shows the runs of one batch and no comparison"
+            raise usage_error("unknown_format", f"{message}. Choose .html or .json, or leave out --against")

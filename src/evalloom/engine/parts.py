@@ -10,6 +10,8 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import click
+
     from evalloom.batchlog.copy import Source
     from evalloom.data.dialect import Dialect, Rules
     from evalloom.data.formats import Document
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from evalloom.engine.init import Starter
     from evalloom.matchers import Matcher
     from evalloom.reports import RunReporter
+    from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
     from evalloom.targets.base import Kind
 
@@ -44,6 +47,8 @@ class Parts(Struct, frozen=True):
     matchers: tuple[Matcher, ...] = ()
     reporters: tuple[RunReporter, ...] = ()
     """Reporters of results, for `-o`."""
+    exporters: tuple[Exporter, ...] = ()
+    """Result formats of other tools, for `evalloom export`."""
     rule_flags: tuple[RuleFlag, ...] = ()
     sections: Callable[[], tuple[Section[Any], ...]] = tuple
     """Its sections of evalloom.yaml."""
@@ -54,6 +59,8 @@ class Parts(Struct, frozen=True):
     """Names of files that it writes beside datasets, and that hold no cases."""
     results: Callable[[Path], list[Source] | None] | None = None
     """Reads files of results in its own format for queries; returns None for a path that has none."""
+    result_command: Callable[[], click.Command] | None = None
+    """Its own form of `evalloom stats` for such files: the argument `folder`, and options."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
     example: Callable[[], Example] | None = None

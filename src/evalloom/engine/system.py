@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from evalloom.engine.parts import RuleFlag as RuleFlag
     from evalloom.matchers import Matchers
     from evalloom.reports import RunReporter
+    from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
     from evalloom.targets.base import Kind
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "baseline", "batches", "sql"),
+    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "export"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
@@ -128,6 +129,12 @@ class Catalog:
         return (*RUN_REPORTERS, *self._all(lambda parts: parts.reporters))
 
     @cached_property
+    def exporters(self) -> tuple[Exporter, ...]:
+        from evalloom.reports.exporters import EXPORTERS
+
+        return (*self._all(lambda parts: parts.exporters), *EXPORTERS)
+
+    @cached_property
     def commands(self) -> tuple[Command, ...]:
         return tuple(command for system in self.systems for command in system.commands)
 
@@ -172,6 +179,11 @@ class Catalog:
             if any(own.name == dialect for own in parts.dialects):
                 return system.name
         return ""
+
+    @cached_property
+    def result_commands(self) -> tuple[click.Command, ...]:
+        """The commands of systems that summarize results in their own format."""
+        return tuple(parts.result_command() for parts in self.parts if parts.result_command is not None)
 
     def result_sources(self, path: Path) -> list[Source] | None:
         """The results in a file or folder of a system's own format; None if no system reads it."""

@@ -1,4 +1,4 @@
-"""`evalloom stats`: summarizes the HOP result files in a folder."""
+"""`evalloom stats` for the HOP result files in a folder."""
 
 from __future__ import annotations
 

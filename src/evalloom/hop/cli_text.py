@@ -14,6 +14,9 @@ from evalloom.hop.results.perf import NO_RUNS
 _FLIPPED = 10
 """The maximum number of flipped cases to print."""
 _ERROR_WIDTH = 60
+_NOTHING = (
+    "No result yet: 'batchhoptest --task …' writes some. 'evalloom batches list' lists the batches of 'evalloom run'."
+)
 _PREVIEW = 400
 """Characters of a result, on terminals that have room for them."""
 
@@ -21,7 +24,7 @@ _PREVIEW = 400
 def stats_lines(stats: Record, groups: list[str]) -> Iterator[Line]:
     """Yield the summary of all results in a folder."""
     if not stats["total"]:
-        yield "No result yet: 'batchhoptest --task …' writes some.", ""
+        yield _NOTHING, ""
         return
     with_cases = stats["cases"] != stats["total"]
     yield from table_lines(["", *_head(with_cases)], [["all", *_figures(stats, with_cases)]])
@@ -195,6 +198,9 @@ def agreement_lines(field: str, agreement: Record) -> Iterator[Line]:
 
 def file_lines(files: list[Record]) -> Iterator[Line]:
     """Yield one line per file."""
+    if not files:
+        yield _NOTHING, ""
+        return
     rows = [[file["name"], f"{file['rows']:,}", ", ".join(file["profiles"]), file["modified"]] for file in files]
     yield from table_lines(["file", "results", "profiles", "modified"], rows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from evalloom.engine.system import Command, System
+from evalloom.engine.system import System
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,6 +68,7 @@ def _example() -> Example:
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.hop.dialect import DIALECT
+    from evalloom.reports.exporters import Exporter
     from evalloom.reports.lazy import LazyReporter
     from evalloom.targets.base import Kind
 
@@ -76,9 +77,11 @@ def _parts() -> Parts:
         dialects=(DIALECT,),
         targets=(Kind("hoplet", "TASK", what, _hoplet, ("observer",)),),
         reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
+        exporters=(Exporter("hop", ".hop.jsonl", _result_file, "HOP result file", needs_records=True),),
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
         results=_results,
+        result_command=_stats,
         starter=_starter,
         example=_example,
     )
@@ -88,5 +91,4 @@ SYSTEM = System(
     name="hop",
     title="HOP batch tests",
     parts=_parts,
-    commands=(Command("stats", "Summarize HOP results in a folder, and compare profiles.", _stats),),
 )

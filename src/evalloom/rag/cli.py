@@ -253,7 +253,7 @@ def _evaluate(job: RagRun, resume: Resume, as_json: bool, force: bool) -> int:
     # A user's retriever may print, and stdout is for the result.
     with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr), printing_findings():
         results = evaluate(plan, live, resume, warn)
-    write_outputs(results, outputs)
+    write_outputs(results, outputs, current_catalog())
     _, batch, profiles = load_results(str(results.path))
     accepted = accepted_by(plan.options, batch.options)
     status = exit_status(profiles, results.gates, plan.options.fail_under, results.stopped, accepted)

@@ -129,9 +129,9 @@ def _table(result: RagResults) -> Iterator[Line]:
     ]
     groups = [result.overall, *result.buckets]
     tags = result.tags if len(result.tags) <= _SHOWN else []
-    yield from table_lines(
-        header, [_row(group, result.deciding, has_own_pass_rate(result)) for group in [*groups, *tags]]
-    )
+    rows = [_row(group, result.deciding, has_own_pass_rate(result)) for group in [*groups, *tags]]
+    # The report has all measures.
+    yield from table_lines(header, rows, spare=[name for name in reversed(names) if name != result.deciding])
     if result.tags and not tags:
         yield f"({pluralize(len(result.tags), 'tag')}: the report shows them)", "dim"
 
@@ -175,7 +175,10 @@ def _wordings(result: RagResults) -> Iterator[Line]:
             )
         return
     yield wording_gap(result), "bold"
-    yield from table_lines(list(GAP_HEADS), [list(gap_cells(gap)) for gap in pairs.gaps])
+    # The sentence above has the pairs, and the test of the measure that decides.
+    yield from table_lines(
+        list(GAP_HEADS), [list(gap_cells(gap)) for gap in pairs.gaps], spare=("exact McNemar", "pairs")
+    )
     if only := official_only(result):
         names = ", ".join(map(printable, only[:_SHOWN]))
         more = f" and {len(only) - _SHOWN} more" if len(only) > _SHOWN else ""

@@ -155,10 +155,10 @@ def list_lines(replays: list[ReplaySummary]) -> Iterator[Line]:
     if not replays:
         yield "There is no replay yet: 'evalloom replay --project FILE --dataset FILE' makes one.", ""
         return
-    # At 80 columns, a column that is mostly empty would break the ids, which are copied into the next command.
     has_profile = any(replay.profile for replay in replays)
     header = ["replay", "created", "project", "dataset", *(["profile"] * has_profile), "rows", "failed", "state"]
-    yield from table_lines(header, [_cells(replay, has_profile) for replay in replays])
+    rows = [_cells(replay, has_profile) for replay in replays]
+    yield from table_lines(header, rows, spare=("profile", "dataset"), whole=("replay",))
 
 
 def _cells(replay: ReplaySummary, has_profile: bool) -> list[str]:

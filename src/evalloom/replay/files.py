@@ -98,7 +98,8 @@ def interrupted(replay_id: str, service: ReplayService) -> EvalloomError:
     outcome = "nothing is kept"
     if stored:
         asked = f" of {stored.replay.rows_requested:,}" if stored.replay.rows_requested is not None else ""
-        outcome = f"{stored.counts.rows:,}{asked} rows are kept as replay {replay_id}"
+        kept = f"{stored.counts.rows:,}{asked} rows are kept as replay {replay_id}"
+        outcome = f"{kept}. 'evalloom replay compare' leaves it out; the same command makes a complete one"
     return EvalloomError("stopped", f"interrupted: {outcome}")
 
 
@@ -224,7 +225,9 @@ def _choose_two(dataset: str, service: ReplayService, newer: str = "") -> tuple[
         has_one = any(replay.state == "complete" for replay in service.store.replays(dataset, MAX_CANDIDATES, 0))
         hint = left_out_text(service.store.left_out(dataset, None))
         got = f"got {'one' if has_one else 'none'}{hint}"
-        message = f"expected two complete replays of {dataset!r} to compare, {got}. Replay it once more"
+        again = "once more" if has_one else "twice"
+        message = f"expected two complete replays of {dataset!r} to compare, {got}. Run 'evalloom replay' {again}"
+        message += ", or name both sides: 'evalloom replay compare A B'" if hint else ""
         raise usage_error("replay_not_found", message)
     return chosen
 

@@ -99,6 +99,12 @@ def _run_junit() -> RunReporter:
     return run_junit
 
 
+def _run_html() -> RunReporter:
+    from evalloom.reports import run_html
+
+    return run_html
+
+
 LINT_REPORTERS: tuple[LintReporter, ...] = (
     LazyLintReporter("text", ".txt", _lint_text),
     LazyLintReporter("json", ".json", _lint_json),
@@ -111,6 +117,7 @@ RUN_REPORTERS: tuple[RunReporter, ...] = (
     LazyReporter("jsonl", ".jsonl", _run_jsonl),
     LazyReporter("csv", ".csv", _run_csv),
     LazyReporter("junit", ".xml", _run_junit),
+    LazyReporter("html", ".html", _run_html),
 )
 """Reporters that belong to no system."""
 

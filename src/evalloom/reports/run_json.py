@@ -11,6 +11,8 @@ from evalloom.reports.run_report import RunReport, encode, row
 name = "json"
 suffix = ".json"
 
+shows_comparison = True
+
 SCHEMA_VERSION = 1
 
 
@@ -21,6 +23,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
         "batch": report.batch,
         "summary": report.summary,
         "gates": report.gates,
+        **({"comparison": report.compared.record} if report.compared else {}),
     }
     # The runs go into the same object, so its closing brace waits for them.
     stream.write(msgspec.json.format(encode(facts), indent=2).removesuffix(b"\n}") + b',\n  "runs": [')

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from evalloom.core.model import Record, Run, Scored, Verdict
+from evalloom.core.model import Case, Record, Run, Scored, Verdict
+
+if TYPE_CHECKING:
+    # Deferred: few reports have a comparison.
+    from evalloom.analysis.compare import Comparison
 
 ReportRow = tuple[Run, Scored]
+BatchState = Literal["finished", "running", "stopped"]
+
+
+class ComparedWith(msgspec.Struct, frozen=True):
+    """What a batch is compared with, and what the comparison gave."""
+
+    name: str
+    """The name of a baseline, or the id of a batch; that of the batch itself if its profiles are compared."""
+    comparisons: list[Comparison]
+    differences: list[str]
+    """How the two sides differ otherwise: other models, another dataset."""
+    is_regression: bool
+    is_comparable: bool
+    rows: Iterable[ReportRow] = ()
+    """The runs of the other side, in the order of its cases; none for a baseline, which stores no outputs."""
+    by_number: bool = False
+    """Whether cases of both sides go by their ids of format 1."""
+    record: Record = {}
+    """The whole comparison, as `compare --json` prints it."""
 
 
 class RunReport(msgspec.Struct, frozen=True):
@@ -22,6 +45,17 @@ class RunReport(msgspec.Struct, frozen=True):
     tool: str = "evalloom run"
     problem: str = "unscored"
     """Which unscored runs are not accepted: unscored, nothing_expected, or none if it is empty."""
+    language: str = "en"
+    state: BatchState = "finished"
+    stopped: str = ""
+    """Why the batch stopped early, if that is known."""
+    compared: ComparedWith | None = None
+    case_of: Callable[[Run], Case | None] = lambda run: None
+    """Rebuilds the case of a run, with its inputs and checks; None if its record gives none."""
+    is_quarantined: Callable[[Run], bool] = lambda run: False
+    """Whether the case of a run is in quarantine, so that it does not decide."""
+    damage: list[str] = []
+    """The lines of the log that cannot be read; complete when `rows` were gone through."""
 
     def __post_init__(self) -> None:
         # The second time a generator would give nothing, and a report would lack its runs without a word.

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.parse import quote as escape
 
 from evalloom.core.digest import digest_of
-from evalloom.core.errors import CallError, usage_error
+from evalloom.core.errors import CallError, TargetUnavailable, usage_error
 from evalloom.core.http import Client, Reply, is_secret, retry, status_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record
@@ -26,6 +26,8 @@ _WITHOUT_BODY = ("GET", "DELETE")
 _VARIABLE = lazy_pattern(r"\$\{(\w+)\}")
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
 _SAID = 300
+_IN_A_ROW = 10
+"""So many calls in a row without a connection end the batch, as they do for an llm (`llms/outage.py`)."""
 
 
 def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
@@ -47,7 +49,10 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
 
 
 class EndpointTarget:
-    """Sends one request per case over pooled connections, and retries transient errors."""
+    """Sends one request per case over pooled connections, and retries transient errors.
+
+    A server that cannot be reached ends the batch: at once if no call has reached it yet, later after some in a row.
+    """
 
     def __init__(self, spec: Record, headers: Mapping[str, str], limit: float) -> None:
         self._method = _method(spec)
@@ -61,12 +66,31 @@ class EndpointTarget:
         self._timeout_s = limit + 5
         self._client = Client(self._timeout_s)
         self.variables = self._url.variables | in_query | in_body
+        # A host from the inputs is wrong for its case only.
+        self._is_one_server = "{" not in urlsplit(text_in(spec, "http").strip()).netloc
+        self._was_reached = False
+        self._refused = 0
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         url = self._full_url(inputs)
         body = self._body(inputs)
-        reply, _ = await retry(lambda: self._send(url, body, context.trace))
+        try:
+            reply, _ = await retry(lambda: self._send(url, body, context.trace))
+        except CallError as error:
+            self._note_failure(error)
+            raise
+        self._was_reached, self._refused = True, 0
         return Output(self._value(reply.body))
+
+    def _note_failure(self, error: CallError) -> None:
+        """Raise TargetUnavailable if the error shows that the server is not there."""
+        if error.code != "cannot_connect":
+            self._was_reached, self._refused = True, 0
+            return
+        self._refused += 1
+        if self._is_one_server and (not self._was_reached or self._refused >= _IN_A_ROW):
+            calls = f"{self._refused} calls in a row failed, the last with: " if self._was_reached else ""
+            raise TargetUnavailable(f"the target does not answer: {calls}{error.message}") from None
 
     async def close(self) -> None:
         client, self._client = self._client, Client(self._timeout_s)

@@ -46,10 +46,10 @@ class Bar(NamedTuple):
     interval: tuple[float, float, float] | None
 
 
-def interval(rate: float, low: float, high: float) -> Markup:
+def interval(rate: float, low: float, high: float, description: str = "") -> Markup:
     """A rate on a line from 0 to 100 %, with its interval as a band."""
     return _svg(
-        f"95 % interval {100 * low:.0f}–{100 * high:.0f} %",
+        description or f"95 % interval {100 * low:.0f}–{100 * high:.0f} %",
         [
             _element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
             _element("rect", class_="band", x=_percent(low), width=_percent(high - low), y="2", height="10", rx="3"),

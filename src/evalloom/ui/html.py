@@ -15,27 +15,39 @@ from markupsafe import Markup, escape
 
 from evalloom.core.digest import sha256_base64
 from evalloom.core.text import pluralize, shorten
+from evalloom.ui.language import language as language_named
 from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible
 
 TEMPLATES = Path(__file__).with_name("templates")
 
 
-def render(folder: Path, template: str, *, script: Path | None = None, **values: Any) -> str:
-    """Render a template of `folder` that extends `page.html`; `script` is the only code that the page may run."""
-    style = (TEMPLATES / "style.css").read_text("utf-8")
+def render(
+    folder: Path,
+    template: str,
+    *,
+    script: Path | None = None,
+    style: Path | None = None,
+    language: str = "en",
+    **values: Any,
+) -> str:
+    """Render a template of `folder` that extends `page.html`; `script` is the only code that the page may run.
+
+    `style` is added to the stylesheet of all pages. Templates translate their phrases with `t`.
+    """
+    rules = (TEMPLATES / "style.css").read_text("utf-8") + (style.read_text("utf-8") if style else "")
     code = script.read_text("utf-8") if script else ""
     # A second lock behind escaping: the browser applies only this style and runs only this script, known by hash.
     script_source = f"script-src '{_source_hash(code)}'; " if code else ""
     policy = (
-        f"default-src 'none'; style-src '{_source_hash(style)}'; {script_source}base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{_source_hash(rules)}'; {script_source}base-uri 'none'; form-action 'none'"
     )
-    page = {"generator": GENERATOR, "policy": policy, "style": Markup(style), "script": Markup(code)}
-    return _environment(folder).get_template(template).render(page=page, **values)
+    page = {"generator": GENERATOR, "policy": policy, "style": Markup(rules), "script": Markup(code)}
+    return _environment(folder, language).get_template(template).render(page=page, **values)
 
 
 @cache
-def _environment(folder: Path) -> Environment:
+def _environment(folder: Path, language: str) -> Environment:
     environment = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -47,6 +59,8 @@ def _environment(folder: Path) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
+    # A global, because macros of another template do not see the values of a page.
+    environment.globals["t"] = language_named(language)
     environment.filters |= {
         "breakable": breakable,
         "pluralize": pluralize,

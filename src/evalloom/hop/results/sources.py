@@ -22,7 +22,6 @@ from evalloom.hop.dialect import DIALECT, is_meta, is_result, normalize_audit, s
 from evalloom.hop.results.index import OBSERVER, read_records, stamps_of
 from evalloom.hop.results.rows import OUTCOMES, json_text, row_of
 from evalloom.matchers import Services
-from evalloom.matchers.base import number_of
 
 _SNIFFED = 50
 """The records of a file that are looked at to see whether it has results."""
@@ -168,5 +167,9 @@ def _event_rows(log: Path, damage: list[Damage]) -> Iterator[tuple[str, Row]]:
 
 
 def _number(value: Any) -> float | None:
-    number = float(value) if isinstance(value, bool) else number_of(value)
-    return number if number is not None and math.isfinite(number) else None
+    """Return a number that may be written as a text, as `perf.py` reads it."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,64 @@
+"""Groups failures by cause: the first failing step, the check, and the reason without what differs by case."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+Key = tuple[str, str, str]
+"""What runs of one cause have in common: step, check, normalised reason."""
+_LONGEST = 300
+_ANY = "…"
+_QUOTED = re.compile(
+    r"""(?<![\w'])'(?:[^'\\]|\\.)*'(?!\w) | "(?:[^"\\]|\\.)*" | `[^`]*`
+    | “[^”]*” | ‘[^’]*’ | 「[^」]*」 | 『[^』]*』""",
+    re.X,
+)
+_ADDRESS = re.compile(r"\b\w+://\S+")
+_DIGEST = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{2,})+\b")
+_NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_SPACE = re.compile(r"\s+")
+
+
+class Cause(Struct, frozen=True):
+    """Failures that look alike. `cases` has every case once, `example` is the reason of the first as it was."""
+
+    step: str
+    check: str
+    reason: str
+    """The reason, as it was where all have the same, else with `…` for what differs."""
+    count: int
+    cases: list[str]
+    example: str
+
+
+def group_failures(rows: Iterable[Sequence[Any]]) -> list[Cause]:
+    """Group rows that begin with case id, step, check and reason; the most frequent cause comes first."""
+    groups: dict[Key, list[Sequence[Any]]] = {}
+    for row in rows:
+        groups.setdefault(cause_key(row[1], row[2], row[3]), []).append(row)
+    causes = [_cause(key, group) for key, group in groups.items()]
+    return sorted(causes, key=lambda cause: -cause.count)
+
+
+def cause_key(step: str | None, check: str | None, reason: str | None) -> Key:
+    """Return what failures of one cause share."""
+    return step or "", check or "", normalise(reason or "")
+
+
+def normalise(reason: str) -> str:
+    """Replace quoted texts, addresses, digests and numbers with `…`, so that reasons of one kind are equal."""
+    text = _SPACE.sub(" ", reason[: 4 * _LONGEST]).strip()
+    for pattern in (_QUOTED, _ADDRESS, _DIGEST, _NUMBER):
+        text = pattern.sub(_ANY, text)
+    return text[:_LONGEST]
+
+
+def _cause(key: Key, rows: list[Sequence[Any]]) -> Cause:
+    reasons = {row[3] or "" for row in rows}
+    example = rows[0][3] or ""
+    reason = example if len(reasons) == 1 else key[2]
+    return Cause(key[0], key[1], reason, len(rows), list(dict.fromkeys(row[0] for row in rows)), example)

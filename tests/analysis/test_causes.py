@@ -1,0 +1,54 @@
+"""Failures grouped by cause: what differs from case to case does not part them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evalloom.analysis.causes import Cause, cause_key, group_failures, normalise
+
+pytestmark = pytest.mark.req("WORK-11")
+
+
+def test_failures_of_one_cause_are_one_group_and_the_most_frequent_comes_first() -> None:
+    rows = [
+        ("c1", "", "judge", "too long"),
+        ("c2", "classify", "contains", "expected 'Paris', got 'Lyon'"),
+        ("c3", "classify", "contains", "expected 'Rome', got \"It's 12\""),
+        ("c2", "classify", "contains", "expected 'Paris', got 'Nice'"),
+    ]
+    assert group_failures(rows) == [
+        Cause("classify", "contains", "expected …, got …", 3, ["c2", "c3"], "expected 'Paris', got 'Lyon'"),
+        Cause("", "judge", "too long", 1, ["c1"], "too long"),
+    ]
+
+
+def test_a_reason_that_all_share_stays_as_it_is() -> None:
+    cause = group_failures([("a", None, None, "HTTP 500"), ("b", "", "", "HTTP 500")])[0]
+    assert (cause.reason, cause.count, cause.cases) == ("HTTP 500", 2, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("no answer within 30 s [timed_out]", "no answer within 7.5 s [timed_out]"),
+        ("got “退款” 3 times", "got “发票” 12 times"),
+        ("https://a.example/x?y=1 refused", "http://b.example refused"),
+        ("run 0f8fad5b-d9cb-469f-a165-70867728950e", "run 7c9e6679-7425-40de-944b-e07fc1f90ae7"),
+        ("a\n  b", "a b"),
+    ],
+)
+def test_reasons_of_one_kind_are_equal(one: str, other: str) -> None:
+    assert cause_key("s", "c", one) == cause_key("s", "c", other)
+
+
+@pytest.mark.parametrize("name", ["gpt-4", "field2", "it isn't there, and doesn't count"])
+def test_names_and_words_stay(name: str) -> None:
+    assert normalise(name) == name
+
+
+@given(st.text())
+def test_any_reason_is_normalised_to_itself(reason: str) -> None:
+    assert normalise(normalise(reason)) == normalise(reason)
+    assert group_failures([("c", "", "", reason)])[0].example == reason
