@@ -73,7 +73,7 @@ class BatchStats(Stats, frozen=True, kw_only=True):
         from evalloom.console.stats_text import figure_cells, figure_names
         from evalloom.ui.notebook import cell, paragraph, table
 
-        batches = self.batches[0] if len(self.batches) == 1 else pluralize(len(self.batches), "batch")
+        batches = f"batch {self.batches[0]}" if len(self.batches) == 1 else f"{len(self.batches):,} batches"
         parts: list[Markup] = []
         tables: list[tuple[str, dict[str, Figures]]] = [("", {"all": self.total}), *self.by.items()]
         for dimension, groups in tables:
@@ -88,7 +88,7 @@ class BatchStats(Stats, frozen=True, kw_only=True):
             parts.append(table([dimension, *figure_names(self.metric, figures)], rows))
         if self.stopped_when_sure:
             parts.append(paragraph("Some batches stopped by their own results: the intervals are too narrow", "bad"))
-        return cell(*parts, paragraph(f"batch {batches}" if len(self.batches) == 1 else batches, "soft"))
+        return cell(*parts, paragraph(batches, "soft"))
 
 
 def _chart(dimension: str, groups: dict[str, Figures]) -> list[Markup]:

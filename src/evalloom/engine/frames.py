@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 _RUNS = "SELECT * FROM runs ORDER BY batch, profile, number, repeat"
 
 
+class _ArrowStream:
+    """The rows of a relation as an Arrow stream, and nothing else of it.
+
+    polars keeps the type of what it reads in a cache until the end of the process, where DuckDB reports its own types
+    as leaked, on 40 lines of stderr.
+    """
+
+    def __init__(self, relation: DuckDBPyRelation) -> None:
+        self._relation = relation
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._relation.__arrow_c_stream__(requested_schema)
+
+
 def relation_to_pandas(relation: DuckDBPyRelation) -> pandas.DataFrame:
     """Return the rows of a relation as a pandas DataFrame."""
     _require("pandas")
@@ -30,8 +44,8 @@ def relation_to_polars(relation: DuckDBPyRelation) -> polars.DataFrame:
     _require("polars")
     import polars
 
-    # Not `relation.pl()`, which needs pyarrow; polars reads the Arrow stream of a relation itself.
-    return polars.DataFrame(relation)
+    # Not `relation.pl()`, which needs pyarrow; polars reads an Arrow stream itself.
+    return polars.DataFrame(_ArrowStream(relation))
 
 
 def runs_to_pandas(path: Path, catalog: Catalog) -> pandas.DataFrame:

@@ -162,13 +162,13 @@ class Results:
         """Return one row for each run as a pandas DataFrame, with the columns of the view `runs`."""
         from evalloom.engine.frames import runs_to_pandas
 
-        return runs_to_pandas(self.path, self._systems)
+        return runs_to_pandas(self.path, self.catalog)
 
     def to_polars(self) -> polars.DataFrame:
         """Return one row for each run as a polars DataFrame, with the columns of the view `runs`."""
         from evalloom.engine.frames import runs_to_polars
 
-        return runs_to_polars(self.path, self._systems)
+        return runs_to_polars(self.path, self.catalog)
 
     def save(self, path: str | Path, *, force: bool = False, lang: str = "en") -> Path:
         """Write the results to a file, as `-o` does: .html, .csv, .json, .jsonl, .xml …
@@ -177,15 +177,16 @@ class Results:
         """
         from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
 
-        outputs = reporters_for([str(path)], self._systems.reporters)
+        outputs = reporters_for([str(path)], self.catalog.reporters)
         refuse_replacing_results(outputs, force, manifest(self.path))
         if not force:
             refuse_claimed(file for file, _ in outputs)
-        write_outputs(self, outputs, self._systems, lang)
+        write_outputs(self, outputs, self.catalog, lang)
         return Path(path)
 
     @property
-    def _systems(self) -> Catalog:
+    def catalog(self) -> Catalog:
+        """The systems that read the batch again."""
         from evalloom.engine.system import Catalog
 
         return self._catalog or Catalog()

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Run, Scored, Status
+from evalloom.batchlog import manifest
+from evalloom.core.model import Record, Run, Scored, Status
 from evalloom.core.text import one_line, pluralize, printable
+from evalloom.engine.plan import CHECK_LISTS
+from evalloom.engine.resume import DamagedRun, case_of
 from evalloom.reports.run_report import label, not_passed
 
 if TYPE_CHECKING:
@@ -34,26 +37,36 @@ class FailedRun(Struct, frozen=True):
     """The first step that failed."""
     output: Any
     """The value that the target returned; None for an error."""
-    record: dict[str, Any]
-    """The case as its file has it."""
+    inputs: Record
+    """The inputs of the case; empty if the log does not give them."""
     run: Run
     scored: Scored
 
     def __repr__(self) -> str:
         check = f" {printable(self.check)}:" if self.check else ""
-        return f"<{self.status} {printable(self.case_id)}:{check} {one_line(self.reason, _WIDTH)}>"
+        return f"<{self.status} {printable(self.name)}:{check} {one_line(self.reason, _WIDTH)}>"
+
+    @property
+    def name(self) -> str:
+        """The id of the case, with the number of the repeat after the first."""
+        return f"{self.case_id} (repeat {self.repeat})" if self.repeat else self.case_id
 
 
 def failed_runs(results: Results) -> Iterator[FailedRun]:
     """Yield the runs that failed or met an error, in the order of the cases."""
     if not results.summary.failed + results.summary.error:
         return
+    lists = manifest(results.path).options.get(CHECK_LISTS, "plain")
     for run, scored in results:
         if scored.status in ("failed", "error"):
-            yield _failed_run(run, scored)
+            try:
+                inputs = case_of(run, results.catalog.formats, lists).inputs
+            except DamagedRun:
+                inputs = {}
+            yield _failed_run(run, scored, inputs)
 
 
-def _failed_run(run: Run, scored: Scored) -> FailedRun:
+def _failed_run(run: Run, scored: Scored, inputs: Record) -> FailedRun:
     verdict = next(iter(not_passed(scored)), None)
     check, reason = (label(verdict), verdict.reason or verdict.status) if verdict else ("", "")
     return FailedRun(
@@ -65,7 +78,7 @@ def _failed_run(run: Run, scored: Scored) -> FailedRun:
         run.error or reason,
         scored.step,
         None if run.error else run.output.value,
-        run.raw,
+        inputs,
         run,
         scored,
     )
@@ -99,7 +112,7 @@ def results_html(results: Results) -> str:
         parts.append(paragraph(f"stopped early: {results.stopped}", "bad"))
     rows = [
         [
-            failure.case_id,
+            failure.name,
             *([failure.profile] if len(summary.profiles) > 1 else []),
             failure.status,
             one_line(": ".join(filter(None, [failure.check, failure.reason])), _CELL_WIDTH),

@@ -57,7 +57,9 @@ def interval_chart(chart: Markup) -> Markup:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    """Return a table; columns of numbers are aligned right."""
+    """Return a table; columns of numbers are aligned right, and columns without any text are left out."""
+    shown = [at for at in range(len(header)) if at == 0 or any(row[at] for row in rows)]
+    header, rows = [header[at] for at in shown], [[row[at] for at in shown] for row in rows]
     numeric = [
         bool(rows) and all(_NUMBER.fullmatch(row[at]) for row in rows) and any(row[at] != "-" for row in rows)
         for at in range(len(header))
