@@ -17,7 +17,7 @@ EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "BatchProblem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonError", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_add_error", "RequestError", "_failed"), 0),
-    **dict.fromkeys(("report_finding",), 0),
+    **dict.fromkeys(("report_finding", "SqlError", "_sql_error"), 0),
     **dict.fromkeys(("_at", "Message", "RecipeError", "_report_step_finding"), 1),
 }
 

@@ -17,7 +17,7 @@ import yaml
 import evalloom
 
 ROOT = Path(__file__).resolve().parent.parent
-SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/test", "scripts/check", "scripts/list", ".ci/run")
+SCRIPTS = ("scripts/setup", "scripts/demo", "scripts/test", "scripts/check", "scripts/list", ".ci/run", ".ci/nightly")
 ENTRY_POINTS = ("evalloom", "validate_eval_cases", "batchhoptest")
 
 REGISTRY = re.compile(r"index[-]url|\"resolved\"[:] \"http|https?://\S*/(simple|packages)/")
@@ -87,7 +87,7 @@ def test_list_names_every_command_with_a_sentence() -> None:
     usage = {f"benchmarks/{file.name}": file.read_text() for file in ROOT.glob("benchmarks/*.py")}
     benchmarks = [name for name, text in usage.items() if f"\n.venv/bin/python {name}" in text]
     scripts = [f"scripts/{file.name}" for file in (ROOT / "scripts").iterdir() if file.is_file()]
-    assert len(benchmarks) > 5 and sorted(listed) == sorted([*scripts, ".ci/run", *benchmarks])
+    assert len(benchmarks) > 5 and sorted(listed) == sorted([*scripts, ".ci/run", ".ci/nightly", *benchmarks])
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github").rglob("*.yml")), ids=lambda file: file.name)

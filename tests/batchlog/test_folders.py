@@ -22,6 +22,17 @@ def test_ids_sort_by_time_and_differ() -> None:
     assert [id[:19] for id in ids] == sorted(id[:19] for id in ids)
 
 
+def test_ids_sort_after_those_of_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    make(tmp_path, "29991231-235959-999abcdef", "zzz", "99999999-000000-000-copy")
+    ids = []
+    for _ in range(3):
+        ids.append(new_id(tmp_path))
+        make(tmp_path, ids[-1])
+    assert [id[:19] for id in ids] == ["30000101-000000-000", "30000101-000000-001", "30000101-000000-002"]
+    make(tmp_path, "99999999-000000-000abcdef")
+    assert new_id(tmp_path) < "2999"
+
+
 def test_batches_come_newest_first_and_others_with_a_warning(tmp_path: Path) -> None:
     make(tmp_path, "20260101-000000-aa", "20260102-000000-aa", "20260103-000000-aa")
     (tmp_path / "20260102-000000-aa" / "batch.json").write_text('{"format": 9}', encoding="utf-8")

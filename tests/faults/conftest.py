@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +96,41 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Suite:
     for name in [name for name in os.environ if name.startswith(("OPENAI_", "ANTHROPIC_", "HOP_KEY_"))]:
         monkeypatch.delenv(name)
     return Suite(tmp_path)
+
+
+def pytest_report_header() -> str:
+    return f"random kills: EVALLOOM_SEED={os.environ.get('EVALLOOM_SEED', '2026')}"
+
+
+@pytest.fixture(scope="session")
+def harness() -> Any:
+    """The module harness.py."""
+    # With --import-mode=importlib the tests are no package, so it is loaded by its path.
+    spec = importlib.util.spec_from_file_location("harness", Path(__file__).with_name("harness.py"))
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["harness"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library of moments.c."""
+    if sys.platform != "linux" or not shutil.which("cc"):
+        pytest.skip("moments.c needs Linux and a C compiler")
+    library = tmp_path_factory.mktemp("moments") / "moments.so"
+    source = Path(__file__).with_name("moments.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+@pytest.fixture(scope="session")
+def trial(harness: Any, moments: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """`trial("score")` gives the Trial of a command, one for all tests of a worker."""
+
+    @cache
+    def trial_of(name: str) -> Any:
+        return harness.Trial(name, tmp_path_factory.mktemp(name), moments)
+
+    return trial_of

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,10 +18,25 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+HERE = Path(__file__).parent
+
 
 def small_files() -> None:
     """As a full disk: no file may grow beyond 40 KB."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+
+
+@pytest.mark.parametrize("fault", ["full", "read_only"])
+@pytest.mark.parametrize("name", ["run", "score", "baseline", "prompt-eval", "stats", "index", "replay", "serve"])
+def test_commands_say_that_the_disk_is_full_or_read_only_and_complete_later(
+    name: str, fault: str, moments: Path, tmp_path: Path, require_tool: Callable[[str], str]
+) -> None:
+    unshare = [require_tool("unshare"), "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this machine allows no mounts of one's own")
+    command = [*unshare, sys.executable, str(HERE / "disks.py"), fault, name, str(tmp_path), str(moments)]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=240)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
 
 
 def test_full_disk_is_told_and_what_was_written_stays(suite: Suite, serve: Callable[..., Server]) -> None:

@@ -215,6 +215,20 @@ def test_details_stay_within_their_budget_whatever_they_hold() -> None:
     assert stream.tell() < 800_000 and len(writer.starts) > 1
 
 
+def test_where_there_is_no_room_parts_are_left_out_and_named() -> None:
+    whole = json.loads(detail(*run(1, "failed", "x" * 2_000), None, [], 100_000))
+    small = json.loads(detail(*run(1, "failed", "x" * 2_000), None, [], 500))
+    assert "dropped" not in whole and small["dropped"] == ["steps"]
+    assert small["output"]["more"] > 1_000 and small["checks"][0]["reason"] == whole["checks"][0]["reason"]
+
+
+def test_a_very_deep_value_is_shown() -> None:
+    deep: Any = "end"
+    for _ in range(400):
+        deep = {"a": [deep]}
+    assert Page(rendered([run(1, output=Output(deep), raw={"q": deep})])).runs[0]["output"] == {"v": deep}
+
+
 def test_of_a_very_large_batch_those_that_did_not_pass_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_html, "MOST_RUNS", 4)
     page = Page(rendered([run(n, "failed" if n > 7 else "passed") for n in range(1, 11)]))

@@ -125,7 +125,7 @@ class SqlSession:
         """Refuse everything but one statement that reads."""
         statements = self._views.connection.extract_statements(query)
         if not statements:
-            raise SqlError("bad_query", f"{self._name}: expected a SELECT statement, got an empty query")
+            raise SqlError("bad_sql", f"{self._name}: expected a SELECT statement, got an empty query")
         end = 0
         for number, statement in enumerate(statements):
             text = statement.query.strip()
@@ -137,10 +137,10 @@ class SqlSession:
                 word = query[at:].split(maxsplit=1)[0].upper().rstrip(";")
                 instead = _INSTEAD.get(kind, "write a SELECT statement")
                 message = f"{word} is refused, because a query only reads. Instead, {instead}"
-                raise self._error("query_refused", message, query, at)
+                raise self._sql_error("query_refused", message, query, at)
             if number:
                 message = "expected one statement, got a second one. Join them with WITH or UNION ALL"
-                raise self._error("query_refused", message, query, at)
+                raise self._sql_error("query_refused", message, query, at)
             end = start + len(text)
 
     @contextmanager
@@ -177,24 +177,24 @@ class SqlSession:
         if changed := self._changed(kind, reason):
             return changed
         if kind == "Permission":
-            return self._error("query_refused", _NO_FILES, query, at)
+            return self._sql_error("query_refused", _NO_FILES, query, at)
         if kind == "TransactionContext":
-            return self._error("query_refused", "a query only reads: expected SELECT, got a change", query, at)
+            return self._sql_error("query_refused", "a query only reads: expected SELECT, got a change", query, at)
         name = details.get("name", "")
         candidates = [text.strip('" ') for text in details.get("candidates", "").split(",") if text.strip('" ')]
         if subtype == "COLUMN_NOT_FOUND":
             hint = f". Did you mean {' or '.join(candidates[:3])}?" if candidates else ""
-            return self._error("bad_query", f"there is no column {name!r}{hint}", query, at)
+            return self._sql_error("bad_sql", f"there is no column {name!r}{hint}", query, at)
         if subtype == "MISSING_ENTRY" and details.get("type") == "Table":
             if "/" in name or "." in name:
-                return self._error("query_refused", _NO_FILES, query, at)
+                return self._sql_error("query_refused", _NO_FILES, query, at)
             near = [text for text in candidates if text in VIEWS]
             hint = f". Did you mean {near[0]}?" if near else f". The views are {', '.join(VIEWS)}"
-            return self._error("bad_query", f"there is no view {name!r}{hint}", query, at)
+            return self._sql_error("bad_sql", f"there is no view {name!r}{hint}", query, at)
         if subtype == "SYNTAX_ERROR" and at is not None and query[at : at + 5].lower() == "check":
             message = 'check is a word of SQL; the column of this name is written "check", in double quotes'
-            return self._error("bad_query", message, query, at)
-        return self._error("bad_query", reason.strip().splitlines()[0].rstrip(".!"), query, at)
+            return self._sql_error("bad_sql", message, query, at)
+        return self._sql_error("bad_sql", reason.strip().splitlines()[0].rstrip(".!"), query, at)
 
     def _changed(self, kind: str, reason: str) -> SqlError | None:
         """Return the error of a copy that is gone or damaged, if that is the reason."""
@@ -209,7 +209,7 @@ class SqlSession:
                 return SqlError("bad_copy", message, exit_code=3)
         return None
 
-    def _error(self, code: str, message: str, query: str, at: int | None) -> SqlError:
+    def _sql_error(self, code: str, message: str, query: str, at: int | None) -> SqlError:
         """Return an error with its line and column, and the line itself."""
         if at is None:
             return SqlError(code, f"{self._name}: {message}")

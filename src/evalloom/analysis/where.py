@@ -48,7 +48,7 @@ def parse_where(text: str, columns: Mapping[str, str]) -> Where:
     parser = _Parser(text, columns)
     sql = parser.alternatives()
     if parser.current.kind != "end":
-        raise parser.error("'and' or 'or'")
+        raise parser.unexpected("'and' or 'or'")
     return Where(sql, parser.values)
 
 
@@ -66,7 +66,9 @@ class _Parser:
             match = _TOKEN.match(self._text, at)
             if match is None:
                 start = len(self._text) - len(self._text[at:].lstrip())
-                raise self._error_at(start, "a name, a number, a text in quotes or a comparison", self._text[start])
+                raise self._unexpected_at(
+                    start, "a name, a number, a text in quotes or a comparison", self._text[start]
+                )
             kind = match.lastgroup or ""
             word = match[kind]
             if kind == "word" and word.lower() in _WORDS:
@@ -79,10 +81,10 @@ class _Parser:
     def current(self) -> _Token:
         return self._tokens[self._next]
 
-    def error(self, expected: str) -> Exception:
-        return self._error_at(self.current.at, expected, self.current.text)
+    def unexpected(self, expected: str) -> Exception:
+        return self._unexpected_at(self.current.at, expected, self.current.text)
 
-    def _error_at(self, at: int, expected: str, got: str) -> Exception:
+    def _unexpected_at(self, at: int, expected: str, got: str) -> Exception:
         message = f"--where {self._text!r}: column {at + 1}: expected {expected}, got {got}"
         return usage_error("bad_filter", message)
 
@@ -96,7 +98,7 @@ class _Parser:
 
     def _require(self, text: str) -> None:
         if not self._take(text):
-            raise self.error(repr(text))
+            raise self.unexpected(repr(text))
 
     def alternatives(self) -> str:
         parts = [self._conjunction()]
@@ -123,7 +125,7 @@ class _Parser:
     def _comparison(self) -> str:
         token = self.current
         if token.kind != "word":
-            raise self.error("a column such as score, status or tag")
+            raise self.unexpected("a column such as score, status or tag")
         self._next += 1
         name = _ALIASES.get(token.text, token.text)
         if self._take("is"):
@@ -136,7 +138,7 @@ class _Parser:
             return self._condition(token, name, "contains", self._value())
         sign = self._take(*_SIGNS)
         if not sign:
-            raise self.error("a comparison: = != < <= > >= contains, in, or is null")
+            raise self.unexpected("a comparison: = != < <= > >= contains, in, or is null")
         return self._condition(token, name, _SIGNS[sign], self._value())
 
     def _membership(self, token: _Token, name: str) -> str:
@@ -159,17 +161,17 @@ class _Parser:
         if token.kind == "word":
             return token.text
         self._next -= 1
-        raise self.error("a number, true, false, or a text, in quotes unless it is one word")
+        raise self.unexpected("a number, true, false, or a text, in quotes unless it is one word")
 
     def _condition(self, token: _Token, name: str, sign: str, value: Any) -> str:
         if name == _TAG:
             if not isinstance(value, str):
-                raise self._error_at(token.at, "a text in quotes for tag", repr(value))
+                raise self._unexpected_at(token.at, "a text in quotes for tag", repr(value))
             if sign == "contains":
                 self.values.append(value)
                 return "len(list_filter(tags, lambda one: contains(one, ?))) > 0"
             if sign not in ("=", "<>"):
-                raise self._error_at(token.at, "tag = or tag !=", f"tag {sign}")
+                raise self._unexpected_at(token.at, "tag = or tag !=", f"tag {sign}")
             self.values.append(value)
             return f"{'NOT ' if sign == '<>' else ''}list_contains(tags, ?)"
         wanted = "number" if isinstance(value, float) else "truth" if isinstance(value, bool) else "text"
@@ -194,6 +196,6 @@ class _Parser:
         is_number, is_truth = type in _NUMBERS, type == "BOOLEAN"
         if wanted and (is_number, is_truth) != (wanted == "number", wanted == "truth"):
             expected = "a number" if is_number else "true or false" if is_truth else "a text in quotes"
-            raise self._error_at(token.at, f"{expected} for {token.text}", f"a {wanted} value")
+            raise self._unexpected_at(token.at, f"{expected} for {token.text}", f"a {wanted} value")
         # A JSON or time column is compared by its text.
         return f'"{name}"' if is_number or is_truth or type == "VARCHAR" else f'"{name}"::VARCHAR'

@@ -41,6 +41,7 @@ class RunFlags(TypedDict, total=False):
     max_tokens: int | None
     max_time: float | None
     fail_under: float | str | None
+    quarantine: str | Path
     output: Files
 
 
@@ -59,6 +60,8 @@ def settings_of(flags: RunFlags) -> Record:
             values[name] = names_of(values[name])
     if "output" in values:
         values["output"] = [str(path) for path in paths_in(values["output"])]
+    if "quarantine" in values:
+        values["quarantine"] = str(values["quarantine"])
     if isinstance(values.get("fail_under"), str):
         from evalloom.console.run_options import rate  # deferred: it imports the command line
 

@@ -74,7 +74,7 @@ def evaluate(
 
     Options are the flags of `evalloom run` with `_` for `-`: repeat=5, pass_if="4/5" or 0.8, limit=20, tags="zh,en",
     filter="len(text) < 80", concurrency=8, no_cache=True, timeout=30, max_cost=2, max_tokens=…, max_time=…,
-    fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, variants, output="report.html".
+    fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, quarantine, variants, output="report.html".
 
     >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], str.upper)
     """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from evalloom.batchlog.read import MANIFEST, RUNS, manifest
@@ -14,14 +15,24 @@ from evalloom.core.model import Batch
 from evalloom.core.text import did_you_mean
 
 FOLDER = Path(".evalloom") / "batches"
+_ID_TIME = lazy_pattern(r"\d{8}-\d{6}-\d{3}(?=[0-9a-f]{6}$)")
 _ID = lazy_pattern(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
-def new_id() -> str:
-    """Return a unique id that sorts by time."""
-    now = datetime.now(UTC)
+def new_id(folder: Path = FOLDER) -> str:
+    """Return a unique id that sorts by time, and after all ids in a folder, also when the clock was set back."""
     # To the millisecond, so that `latest` is right for two runs within a second.
-    return f"{now:%Y%m%d-%H%M%S}-{now.microsecond // 1000:03}{os.urandom(3).hex()}"
+    time = _id_time(datetime.now(UTC))
+    names = os.listdir(folder) if folder.is_dir() else ()
+    newest = max((match[0] for match in map(_ID_TIME.match, names) if match), default="")
+    if newest >= time:
+        with suppress(ValueError, OverflowError):  # digits that are no date
+            time = _id_time(datetime.strptime(newest, "%Y%m%d-%H%M%S-%f") + timedelta(milliseconds=1))
+    return time + os.urandom(3).hex()
+
+
+def _id_time(time: datetime) -> str:
+    return f"{time:%Y%m%d-%H%M%S}-{time.microsecond // 1000:03}"
 
 
 def batches(folder: Path = FOLDER, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Path, Batch]]:

@@ -71,7 +71,7 @@ class Log:
         # Before the folder is created again.
         self._check_runs()
         self.batch = batch
-        text = msgspec.json.format(self._encode(batch), indent=2)
+        text = msgspec.json.format(bytes(self._encode(batch)), indent=2)
         with atomic_writer(self.path / MANIFEST) as stream:
             stream.write(text + b"\n")
 
@@ -105,11 +105,12 @@ class Log:
         """Append one line to one of the files."""
         if self._sync.error is not None:
             raise self._sync.error
-        data, written = self._encode(line) + b"\n", 0
+        encoded, written = self._encode(line), 0
+        encoded += b"\n"
         try:
-            while written < len(data):
+            while written < len(encoded):
                 # A short write means a full disk or a signal; the next write tells which.
-                written += os.write(handle, data[written:])
+                written += os.write(handle, memoryview(encoded)[written:])
         except OSError as error:
             _truncate(handle, written)
             raise _unwritable(self.path / name, error) from None
@@ -117,13 +118,15 @@ class Log:
             self._runs_size += written
         self._sync.is_due = True
 
-    def _encode(self, value: Batch | Run | Scored) -> bytes:
+    def _encode(self, value: Batch | Run | Scored) -> bytearray:
+        line = bytearray()
         try:
-            line = self._encoder.encode(value)
+            # Not `encode`: where memory is short, it ends the process with SIGSEGV instead of raising MemoryError.
+            self._encoder.encode_into(value, line)
         except (TypeError, ValueError, OverflowError, RecursionError):
             import json
 
-            line = json.dumps(_plain(value), ensure_ascii=False).encode()
+            line = bytearray(json.dumps(_plain(value), ensure_ascii=False).encode())
         for secret in self._secrets:
             if secret in line:
                 line = line.replace(secret, self._hidden)

@@ -48,6 +48,8 @@ class BatchRow(Struct, frozen=True, omit_defaults=True):
     python: str | None = None
     options: Json = None
     config: Json = None
+    params: Json = None
+    identity: str | None = None
 
 
 class CaseRow(Struct, frozen=True, omit_defaults=True):
@@ -239,6 +241,8 @@ def batch_row(batch: Batch, path: str, status: str, system: str) -> BatchRow:
         batch.python or None,
         json_of(batch.options),
         json_of(batch.config),
+        json_of(batch.params),
+        batch.identity or None,
     )
 
 

@@ -10,7 +10,7 @@ import click
 
 from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
-from evalloom.console.process import end_at_once
+from evalloom.console.process import end_at_once, skip_cleanup
 from evalloom.console.streams import READER_GONE, finish
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import did_you_mean
@@ -19,6 +19,8 @@ from evalloom.engine.packages import package_in
 _LEAST_OPEN_FILES = 32
 """Twice what a run without a server has open."""
 _ALLOW_MORE = "Allow more with 'ulimit -n 1024'"
+_SIGNS_OF_NO_MEMORY = ("can't start new thread", "failed to map segment from shared object")
+_NEED_LESS = "What is stored stays, and --resume continues. Free memory, or pass a lower --concurrency"
 
 
 class _Commands(click.Group):
@@ -88,6 +90,10 @@ def _run(arguments: Sequence[str], command: click.Command, name: str) -> int:
     except Exception as error:  # a bug of ours: the user gets a line, not a traceback
         if isinstance(error, OSError) and (code := _code_of(error, name)):
             return code
+        if isinstance(error, MemoryError) or any(sign in str(error) for sign in _SIGNS_OF_NO_MEMORY):
+            skip_cleanup()
+            click.echo(f"{name}: out of memory. {_NEED_LESS} [out_of_memory]", err=True)
+            return 3
         if "--debug" in arguments:
             from traceback import format_exc
 

@@ -57,6 +57,7 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
     evalloom stats latest --metric latency --by profile
     evalloom stats latest --where 'score < 0.5 and tag = "billing"'
     evalloom stats examples/hop --compare careful,hasty
+    evalloom stats examples/hop --rows 5 --where correct=false --sort -retry_count
     """
     context = click.get_current_context()
     own = {parameter.name for parameter in _OWN}

@@ -27,6 +27,15 @@ def end_at_once() -> None:
     _last_s = 0.2
 
 
+_skips_cleanup = False
+
+
+def skip_cleanup() -> None:
+    """End without exit handlers: where memory is short, glibc aborts a process whose threads end one by one."""
+    global _skips_cleanup
+    _skips_cleanup = True
+
+
 class _Stdout:
     """Writes of the main thread go to our stdout; what other threads write, which is users' code, goes to stderr."""
 
@@ -57,8 +66,13 @@ def run_process(command: Callable[[], int]) -> NoReturn:
             # From here on only exit handlers print, and those are users' code; its descriptor is stderr.
             sys.stdout = stdout
         os._exit = exit_process
+        if _skips_cleanup:
+            exit_process(code)
         is_ending = threading.Event()
-        threading.Thread(target=_end, args=(code, is_ending), name="evalloom-exit", daemon=True).start()
+        try:
+            threading.Thread(target=_end, args=(code, is_ending), name="evalloom-exit", daemon=True).start()
+        except RuntimeError:  # no memory for a thread
+            exit_process(code)
         # Before Python waits for threads. A caller that catches SystemExit goes on instead, and nothing must end it.
         threading._register_atexit(_begin_to_end, code, is_ending)  # type: ignore[attr-defined]
     sys.exit(code)

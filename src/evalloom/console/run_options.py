@@ -98,12 +98,15 @@ _UNTIL_SURE = (
     click.option("--margin", metavar="RATE", help="With --until-sure: how much worse is accepted. Default: 0.05."),
     click.option("--against", metavar="NAME", help="With --until-sure: compare with this baseline or batch."),
 )
+_QUARANTINE = click.option(
+    "--quarantine", metavar="FILE", help="Cases that run but do not decide the exit code; see 'evalloom history'."
+)
 _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when files change, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -148,6 +151,8 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
         if flags.get(name):
             values[name] = True
+    if flags.get("quarantine"):
+        values["quarantine"] = flags["quarantine"]
     if flags["output"]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 import evalloom
-from evalloom.batchlog import new_id
+from evalloom.batchlog import FOLDER, new_id
 from evalloom.core.clock import utc_now
 from evalloom.core.digest import digest_file, digest_value, qualified_name
 from evalloom.core.errors import usage_error
@@ -33,6 +33,7 @@ from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget
 
 if TYPE_CHECKING:
+    from evalloom.engine.quarantine import Quarantine
     from evalloom.engine.survey import Survey
     from evalloom.engine.until_sure import Question
 
@@ -83,6 +84,8 @@ class Plan(Struct, frozen=True, dict=True):
     metadata: BatchMetadata = BatchMetadata()
     question: Question | None = None
     """What decides when to stop; None to run every case."""
+    quarantine: Quarantine | None = None
+    """The cases that run and do not decide."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
 
@@ -179,7 +182,7 @@ class Plan(Struct, frozen=True, dict=True):
         """Return the manifest of a new batch."""
         facts, digests = self.survey.facts, self.profile_digests()
         return Batch(
-            id=new_id(),
+            id=new_id(self.home / FOLDER),
             created_at=utc_now(),
             evalloom=evalloom.__version__,
             python=f"{platform.python_version()} on {sys.platform}",

@@ -11,6 +11,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import is_in_use, manifest
 from evalloom.core.model import Batch, Case, Run
+from evalloom.engine.cases import with_checks
 from evalloom.engine.compare import ComparisonRequest, ComparisonResult, base_batch
 from evalloom.engine.plan import CHECK_LISTS
 from evalloom.engine.results import Results, accepted_by, stored_runs
@@ -70,6 +71,7 @@ def report_of(
         stopped=results.stopped,
         compared=compared,
         case_of=partial(_case_of, catalog=catalog, batch=batch),
+        is_quarantined=results.is_quarantined,
         damage=rows.damage,
     )
 
@@ -99,6 +101,7 @@ def _state(path: Path, batch: Batch) -> BatchState:
 
 def _case_of(run: Run, catalog: Catalog, batch: Batch) -> Case | None:
     try:
-        return case_of(run, catalog.formats, batch.options.get(CHECK_LISTS, "plain"))
+        case = case_of(run, catalog.formats, batch.options.get(CHECK_LISTS, "plain"))
+        return with_checks(case, (), batch.config, catalog)
     except DamagedRun:
         return None

@@ -90,7 +90,7 @@ async def _rescore(
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
-    tally = Tally(pass_if)
+    tally = _tally(settings, pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
@@ -131,6 +131,14 @@ async def _rescore(
     options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
     accepted = accepted_by(options, batch.options)
     return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
+
+
+def _tally(settings: Settings, pass_if: float | None) -> Tally:
+    if not settings.run.quarantine:
+        return Tally(pass_if)
+    from evalloom.engine.quarantine import QuarantineTally, read_quarantine  # deferred: few suites have one
+
+    return QuarantineTally(read_quarantine(settings.folder / settings.run.quarantine), pass_if)
 
 
 def with_thresholds(case: Case, thresholds: dict[str, float]) -> Case:

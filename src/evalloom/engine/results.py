@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars
 
     from evalloom.analysis.gates import GateResult
+    from evalloom.engine.quarantine import QuarantineSummary
     from evalloom.engine.show_results import FailedRun
     from evalloom.engine.system import Catalog
     from evalloom.engine.until_sure import Answer
@@ -78,8 +79,16 @@ class Results:
         if gate_texts:
             from evalloom.analysis import gates  # deferred: few suites have gates
 
-            self.gates = [gates.parse(text).check(tally) for text in gate_texts]
+            self.gates = [gates.parse(text).check(tally.deciding) for text in gate_texts]
         self._tally = tally
+        self._decided = summary if tally.deciding is tally else tally.deciding.summary()
+        """The figures of the cases that are not in quarantine."""
+        self.quarantine: QuarantineSummary | None = None
+        """The cases in quarantine; None if there are none."""
+        if tally.deciding is not tally:
+            from evalloom.engine.quarantine import summary_of  # deferred: few suites have one
+
+            self.quarantine = summary_of(tally, self._decided)
 
     def __iter__(self) -> Iterator[tuple[Run, Scored]]:
         return stored_runs(self.path)
@@ -122,13 +131,18 @@ class Results:
         """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
         if self._stop_code:
             return BatchProblem(self._stop_code, self.stopped)
-        nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
-        unscored = self.summary.unscored - nothing
+        decided = self._decided
+        if self.quarantine is not None and not decided.total:
+            number = pluralize(len(self.quarantine.cases), "case")
+            message = f"every case is in quarantine ({number}), so nothing decides. Take some out of the file"
+            return BatchProblem("all_quarantined", message)
+        nothing = self._tally.deciding.reasons.get(("unscored", NOTHING_EXPECTED), 0)
+        unscored = decided.unscored - nothing
         accepted = self._accepted
         if unscored:
             is_accepted = accepted.allow_unscored or (accepted.has_own_outcome and not self.could_not_score)
-            return None if is_accepted else unscored_problem(unscored, self.summary.total, self.unscored())
-        if nothing and not self.summary.passed + self.summary.failed:
+            return None if is_accepted else unscored_problem(unscored, decided.total, self.unscored())
+        if nothing and not decided.passed + decided.failed:
             return None if accepted.no_checks or accepted.has_own_outcome else NOTHING_CHECKED
         if self.answer is not None and self.answer.decides and not self.answer.is_sure:
             return BatchProblem("not_sure", self.answer.why_open)
@@ -139,7 +153,16 @@ class Results:
         """Whether cases failed; with --until-sure, whether it decided that too many do."""
         if self.answer is not None and self.answer.decides:
             return self.answer.is_bad
-        return bool(self.summary.failing)
+        return bool(self._decided.failing)
+
+    def is_quarantined(self, run: Run) -> bool:
+        """Whether the case of a run is in quarantine."""
+        return self.quarantine is not None and self.quarantine.includes(run)
+
+    @property
+    def deciding_rate(self) -> float | None:
+        """The pass rate that --fail-under is about: without the cases in quarantine."""
+        return self._decided.pass_rate
 
     @property
     def pass_rate(self) -> float | None:

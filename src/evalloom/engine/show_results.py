@@ -143,4 +143,7 @@ def _counts(results: Results) -> str:
     from evalloom.analysis.tally import STATUSES
 
     counts = [(status, getattr(results.summary, status)) for status in STATUSES]
-    return ", ".join(f"{count:,} {status}" for status, count in counts if count) or "no run"
+    text = ", ".join(f"{count:,} {status}" for status, count in counts if count) or "no run"
+    if results.quarantine is not None:
+        text += f"; {pluralize(len(results.quarantine.failing), 'case')} failed in quarantine"
+    return text

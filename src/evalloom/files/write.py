@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
@@ -38,7 +38,9 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         raise _unwritable(path, error) from None
     finally:
         if temporary is not None:
-            temporary.unlink(missing_ok=True)
+            # On a read-only disk this raises even for a file that does not exist.
+            with suppress(OSError):
+                temporary.unlink()
 
 
 def refuse_unwritable(path: Path) -> None:

@@ -13,19 +13,23 @@ from evalloom.reports.run_report import encode, label, origin
 
 LONGEST = 20_000
 """Characters of one value that are shown; the batch has the rest."""
-_SHORTEST = 200
+_SHORTEST = 150
+_LEFT_OUT_FIRST = ("steps", "sources", "expected")
 _MOST = {"verdicts": 200, "mismatches": 30, "trace": 100, "messages": 60, "inputs": 100, "sources": 50}
 _STEP_FACTS = ("kind", "status", "tokens", "items", "failed_items", "retry_count")
-_SNIPPET = 160
 
 
 def detail(run: Run, scored: Scored, case: Case | None, before: list[Record], room: int) -> bytes:
-    """Return a run as JSON of about `room` bytes; where it needs more, its values are cut further."""
-    written = encode(_record(run, scored, case, before, LONGEST))
+    """Return a run as JSON of about `room` bytes; where it needs more, values are cut further, then parts left out."""
     limit = LONGEST
+    written = encode(_record(run, scored, case, before, limit))
     while len(written) > room and limit > _SHORTEST:
         limit = max(_SHORTEST, min(limit // 4, room // 8))
         written = encode(_record(run, scored, case, before, limit))
+    if len(written) > room:
+        record = _record(run, scored, case, before, limit)
+        record["dropped"] = [name for name in _LEFT_OUT_FIRST if record.pop(name, None)]
+        written = encode(record)
     return written
 
 
@@ -75,26 +79,26 @@ def check_name(check: Check) -> str:
     return check.name or " ".join(filter(None, [kind, where]))
 
 
-def snippet(item: Any) -> str:
+def snippet(item: Any, length: int) -> str:
     """Return the beginning of a value on one line, for the table of runs; the page escapes what is not visible."""
     parts, size = [], 0
     for text in _texts(item):
         # Cut before it is split: an output may have millions of words.
-        parts += text[: 2 * _SNIPPET].split()
+        parts += text[: 2 * length].split()
         size += len(text) + 3
-        if size > _SNIPPET:
+        if size > length:
             break
         parts.append("·")
-    return shorten(" ".join(parts).removesuffix(" ·"), _SNIPPET)
+    return shorten(" ".join(parts).removesuffix(" ·"), length)
 
 
-def _texts(item: Any) -> Iterator[str]:
-    """Yield the texts of a value; numbers and the like as JSON."""
+def _texts(item: Any, depth: int = 20) -> Iterator[str]:
+    """Yield the texts of a value, down to a depth; numbers and the like as JSON."""
     if isinstance(item, str):
         yield item
     elif isinstance(item, dict | list):
-        for inner in item.values() if isinstance(item, dict) else item:
-            yield from _texts(inner)
+        for inner in (item.values() if isinstance(item, dict) else item) if depth else ():
+            yield from _texts(inner, depth - 1)
     elif item is not None:
         yield encode(item).decode()
 

@@ -31,13 +31,16 @@ shows_comparison = True
 
 MOST_RUNS = 20_000
 """Runs in the table; of a larger batch those that did not pass come first."""
-BUDGET = 14_000_000
+BUDGET = 9_500_000
 """Bytes that the details of all runs may take in the file."""
 _IN_MEMORY = 1 << 20
 _MOST_CAUSES, _MOST_CASES, _FIRST_CHANGES, _MOST_CHANGES = 20, 12, 8, 100
+_MOST_CHOICES = 200
 _LONGEST_BEFORE = 4_000
 _LONGEST_EXAMPLE = 1_500
 _LONGEST_REASON = 240
+_SNIPPET, _SHORT_SNIPPET, _MANY_RUNS = 160, 90, 2_000
+"""Characters of an input, an output and a reason in the table; fewer in a table of many runs."""
 _TEMPLATES = Path(__file__).with_name("templates")
 _SCRIPT, _STYLE = _TEMPLATES / "report.js", _TEMPLATES / "report.css"
 _COLUMNS = (
@@ -83,6 +86,7 @@ class _Table:
         total, passed = (int(report.summary.get(key) or 0) for key in ("total", "passed"))
         self._room_for_passed = max(0, MOST_RUNS - (total - passed))
         self._total = total
+        self._snippet = _SNIPPET if total <= _MANY_RUNS else _SHORT_SNIPPET
 
     @property
     def size(self) -> int:
@@ -105,7 +109,7 @@ class _Table:
             earlier = [] if other is None else before.get((other, run.repeat)) or before.get((other, 0)) or []
             case = report.case_of(run)
             writer.add(detail(run, scored, case, earlier, writer.room()))
-            self._add_row(run, scored, failure, kind, snippet(case.inputs if case else run.raw))
+            self._add_row(run, scored, failure, kind, snippet(case.inputs if case else run.raw, self._snippet))
         writer.flush()
         self._starts = writer.starts
 
@@ -136,8 +140,8 @@ class _Table:
             "cost": cost,
             "tags": [self._tags.setdefault(tag, len(self._tags)) for tag in run.tags],
             "input": inputs,
-            "output": snippet(run.error or run.skipped or run.blocked or run.output.value),
-            "reason": _reason(failure) if failure else "",
+            "output": snippet(run.error or run.skipped or run.blocked or run.output.value, self._snippet),
+            "reason": shorten(_reason(failure), int(1.5 * self._snippet)) if failure else "",
             "change": change,
         }
         for column, item in row.items():
@@ -145,6 +149,8 @@ class _Table:
 
     def index(self, causes: list[Cause], t: Language) -> bytes:
         """Return what the script needs to show the table."""
+        # More would be too many to choose from.
+        causes = causes[:_MOST_CHOICES]
         numbers = causes_by_key(causes)
         columns = {**self._columns, "cause": [-1 if key is None else numbers.get(key, -1) for key in self._keys]}
         return encode(

@@ -52,6 +52,8 @@ class RunReport(msgspec.Struct, frozen=True):
     compared: ComparedWith | None = None
     case_of: Callable[[Run], Case | None] = lambda run: None
     """Rebuilds the case of a run, with its inputs and checks; None if its record gives none."""
+    is_quarantined: Callable[[Run], bool] = lambda run: False
+    """Whether the case of a run is in quarantine, so that it does not decide."""
     damage: list[str] = []
     """The lines of the log that cannot be read; complete when `rows` were gone through."""
 

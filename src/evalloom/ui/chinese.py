@@ -39,6 +39,9 @@ PHRASES: dict[str, str] = {
     "The {shown} most frequent of {total} tags.": "{total} 个标签中最常见的 {shown} 个。",
     "There are no runs.": "没有运行。",
     "This batch has no runs.": "此批次没有运行。",
+    "To keep the file small, parts of this run are left out; the whole is in {path}/runs.jsonl": (
+        "为控制文件大小，此运行的部分内容已省略；完整内容在 {path}/runs.jsonl"
+    ),
     "{broken} of {gates} gates do not hold.": "{gates} 项门槛中有 {broken} 项不满足。",
     "{judgement}: {points} points (95 % CI {low} to {high}), {gained} gained and {lost} lost of {cases} cases.": (
         "{judgement}：{points} 个百分点（95% 置信区间 {low} 至 {high}），"

@@ -206,3 +206,16 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, layout: str) -> None
         command = [sys.executable, "-c", MEMORY, sys.executable, "-m", "evalloom", "validate", str(path)]
         peaks.append(int(subprocess.run(command, capture_output=True, check=True, timeout=300).stdout))
     assert peaks[1] < peaks[0] * 1.25 + 10 and peaks[1] < 300
+
+
+def test_one_process_checks_the_file_where_memory_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "cases.jsonl"
+    path.write_text("\n".join(record(number) for number in range(50)), encoding="utf-8")
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (2**46, hard))
+    try:
+        assert not both(path, 500, monkeypatch)[2]
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    assert both(path, 500, monkeypatch)[2]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from evalloom.core.memory import is_limited
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate.checker import Block, Checker
 from evalloom.files.json_rows import JsonReader
@@ -38,7 +39,8 @@ def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
     # Imported here and below: most files are small, and the import takes longer than checking such a file.
     import multiprocessing
 
-    if "fork" not in multiprocessing.get_all_start_methods():
+    # Where memory is limited, a thread of the pool may not start, and its futures would wait for ever.
+    if "fork" not in multiprocessing.get_all_start_methods() or is_limited():
         return False
     head = next(read_chunks(dataset.source), b"")
     # One object alone may be a document with the cases inside it.

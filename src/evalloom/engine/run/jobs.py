@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
+from evalloom.core import memory
 from evalloom.core.digest import canonical_json
 from evalloom.core.model import Case, Profile, Record, Run
 from evalloom.engine.run.conditions import Conditions
@@ -109,7 +110,10 @@ class Jobs(Struct):
     done_before: int = 0
 
     def __iter__(self) -> Iterator[Job]:
+        has_memory_limit = memory.is_limited()
         for item in self.cases:
+            if has_memory_limit:
+                memory.require_spare()
             case, error = item.case, item.error
             if self.dropped and self.dropped.issuperset(profile.name for profile in self.profiles):
                 return

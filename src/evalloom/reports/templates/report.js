@@ -377,7 +377,8 @@
           element("div", {}, named(t("Input"), run.input), named(t("Expected"), run.expected)),
           element("div", {}, run.output ? [element("h3", {}, t("Output")), ...box(run.output, t("Output"))] : "",
             run.sources ? [element("h3", {}, t("Sources")), run.sources.map((source) => box(source, t("Sources")))] : "")),
-        run.steps ? element("div", {}, element("h3", {}, t("Steps and model calls")), run.steps.map((step) => stepOf(step, longest))) : ""));
+        run.steps ? element("div", {}, element("h3", {}, t("Steps and model calls")), run.steps.map((step) => stepOf(step, longest))) : "",
+        run.dropped ? element("p", {class: "cut"}, t("To keep the file small, parts of this run are left out; the whole is in {path}/runs.jsonl", {path: visible(index.path)})) : ""));
     dialog.onkeydown = (event) => {
       if (event.target.closest("input, select, [tabindex]") || event.altKey || event.ctrlKey || event.metaKey) return;
       if (event.key === "ArrowLeft" || event.key === "k") go(-1)();
