@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser
 
 import evalloom
+from evalloom.analysis.tally import STATUSES
 from evalloom.analysis.views import VIEWS
 from evalloom.engine import frames
 from evalloom.ui.notebook import cell, paragraph, table
@@ -138,3 +140,20 @@ def test_results_are_saved_in_any_format(results: evalloom.Results, suffix: str)
     assert path.stat().st_size and results.save(path) == path
     with pytest.raises(evalloom.EvalloomError, match="unknown_format"):
         results.save("out.unknown")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["hop", "pipeline", "prompt-eval", "rag", "replay", "elsewhere"])
+def test_batches_of_every_system_are_shown(system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = Path(__file__).resolve().parents[2] / "examples"
+    shutil.copytree(examples / system, tmp_path / system)
+    monkeypatch.chdir(tmp_path / system)
+    results = evalloom.evaluate(warn=lambda message: None)
+    counts = results.to_pandas()["status"].value_counts()
+    assert {status: int(count) for status, count in counts.items()} == {
+        status: count for status in STATUSES if (count := getattr(results.summary, status))
+    }
+    assert len(results.failures) == results.summary.failed + results.summary.error
+    compared = evalloom.compare(results, results)
+    for shown in (results, compared, evalloom.stats(results, by="tag,bucket,check")):
+        assert LexborHTMLParser(shown._repr_html_()).css("table, p") and repr(shown)

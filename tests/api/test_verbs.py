@@ -105,6 +105,8 @@ def test_options_have_the_names_of_flags() -> None:
     assert (results.summary.total, results.summary.pass_if) == (6, 0.5)
     with pytest.raises(evalloom.EvalloomError, match="timeout and timeout_s: expected one of them"):
         evalloom.evaluate(RECORDS, echo, timeout=1, timeout_s=2)
+    with pytest.raises(evalloom.EvalloomError, match="profile and profiles: expected one of them"):
+        evalloom.evaluate(RECORDS, echo, profiles="a", profile="b")
     with pytest.raises(evalloom.EvalloomError, match="is for 2 repeats, and repeat is 3"):
         evalloom.evaluate(RECORDS, echo, pass_if="1/2", repeat=3)
 
@@ -153,7 +155,12 @@ def test_a_suite_of_a_settings_file_needs_nothing_else() -> None:
 def test_files_of_others_are_not_replaced() -> None:
     results = evalloom.evaluate(RECORDS, echo)
     Path("mine.csv").write_text("a,b\n", encoding="utf-8")
-    for write in (lambda: results.save("mine.csv"), lambda: evalloom.report(results, "mine.csv")):
+    for write in (
+        lambda: results.save("mine.csv"),
+        lambda: evalloom.report(results, "mine.csv"),
+        lambda: evalloom.evaluate(RECORDS, echo, output="mine.csv"),
+        lambda: evalloom.score(results, output="mine.csv"),
+    ):
         with pytest.raises(evalloom.EvalloomError, match="would_overwrite"):
             write()
     assert results.save("mine.csv", force=True) == Path("mine.csv")

@@ -11,7 +11,7 @@ import msgspec
 from evalloom import catalog
 from evalloom.api.cases import Cases, paths_of, python_cases
 from evalloom.api.options import AnyBatch, Files, Names, RunFlags, batch_name, names_of, paths_in, settings_of
-from evalloom.batchlog import find, manifest
+from evalloom.batchlog import FOLDER, find, manifest
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Check, Record
 from evalloom.core.verbs import Warn, verb, warn_caller
@@ -28,9 +28,8 @@ from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest, prepare
 from evalloom.engine.rescore import CASE, RescoreRequest, rescore
 from evalloom.engine.results import Results
-from evalloom.engine.resume import Resume
+from evalloom.engine.resume import Resume, resumed_batch
 from evalloom.engine.until_sure import MARGIN, Question
-from evalloom.files.write import refuse_unwritable
 from evalloom.matchers import Matchers
 from evalloom.targets import build_callable
 
@@ -59,6 +58,7 @@ def evaluate(
     until_sure: bool = False,
     margin: float | None = None,
     against: AnyBatch = "",
+    force: bool = False,
     lang: str = "en",
     warn: Warn | None = None,
     **options: Unpack[RunFlags],
@@ -71,17 +71,20 @@ def evaluate(
     profiles: the profiles or llms to run with. judge: the llm for judge checks.
     config: the settings file; by default evalloom.yaml of the current folder, if there is one.
     warn: called with each warning; without it, they are Python warnings. Nothing is printed.
+    force: replace files of `output` that are not reports of evalloom.
 
     Options are the flags of `evalloom run` with `_` for `-`: repeat=5, pass_if="4/5" or 0.8, limit=20, tags="zh,en",
     filter="len(text) < 80", concurrency=8, no_cache=True, timeout=30, max_cost=2, max_tokens=…, max_time=…,
     fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, quarantine, variants, output="report.html".
 
-    >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], str.upper)
+    >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], lambda text: text.upper())
     """
     warn = warn_caller(warn)
     loaded = catalog.load_for_python()
     values = settings_of(options)
     if names := names_of(profiles):
+        if "profiles" in values:
+            raise usage_error("bad_option", "evaluate: profile and profiles: expected one of them, got both")
         values["profiles"] = names
     plan = prepare(
         RunRequest(
@@ -102,10 +105,13 @@ def evaluate(
     functions = {**plan.functions, **loaded.matchers.functions_of(added)}
     plan = msgspec.structs.replace(plan, checks=plan.checks + added, functions=functions)
     outputs = reporters_for(plan.options.output, loaded.reporters)
-    for path, _ in outputs:
-        refuse_unwritable(path)
+    earlier = Resume(resume, batch_name(resume_from), retry_errors)
+    if outputs:
+        refuse_replacing_results(outputs, force, resumed_batch(plan, earlier))
+        if not force:
+            refuse_claimed((path for path, _ in outputs), plan.home / FOLDER)
     try:
-        results = run_plan(plan, resume=Resume(resume, batch_name(resume_from), retry_errors), warn=warn)
+        results = run_plan(plan, resume=earlier, warn=warn)
     except InvalidData as error:
         findings = [finding for dataset_report in error.report.checked for finding in dataset_report.findings]
         for finding in findings[:_SHOWN]:
