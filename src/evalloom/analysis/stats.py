@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -10,8 +10,10 @@ from msgspec import Struct
 from evalloom.analysis.causes import Cause, merge_causes, normalise
 from evalloom.analysis.statistics import mean_interval
 from evalloom.analysis.tally import STATUSES
-from evalloom.analysis.views import Views
-from evalloom.analysis.where import EVERYTHING, Where
+from evalloom.analysis.views import VIEWS, Views
+from evalloom.analysis.where import EVERYTHING, Where, parse_where
+from evalloom.core.errors import usage_error
+from evalloom.core.text import did_you_mean, printable
 
 Metric = Literal["pass", "score", "latency", "cost", "tokens"]
 Dimension = Literal["tag", "profile", "category", "bucket", "difficulty", "check", "model", "batch"]
@@ -98,6 +100,38 @@ def batch_stats(
             )
         ],
     )
+
+
+def parse_dimensions(names: Iterable[str]) -> list[Dimension]:
+    """Return the dimensions of these names."""
+    known: dict[str, Dimension] = {name: name for name in DIMENSIONS}
+    dimensions = []
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f". There is {', '.join(known)}"
+            raise usage_error("bad_option", f"--by: no group {name!r}{hint}")
+        dimensions.append(known[name])
+    return dimensions
+
+
+def check_profile(views: Views, name: str) -> None:
+    """Refuse the name of a profile that no run has; an empty one is for all of them."""
+    if not name:
+        return
+    names = [str(profile) for (profile,) in views.rows("SELECT DISTINCT profile FROM runs ORDER BY profile")]
+    if name not in names:
+        hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
+        raise usage_error("bad_option", printable(f"--profile: no run has the profile {name!r}{hint}"))
+
+
+def parse_conditions(where: Iterable[str], profile: str = "") -> Where:
+    """Join conditions over runs: every one of them must hold."""
+    conditions = [parse_where(text, VIEWS["runs"]) for text in where]
+    conditions += [Where("profile = ?", [profile])] if profile else []
+    if not conditions:
+        return EVERYTHING
+    values = [value for condition in conditions for value in condition.values]
+    return Where(" AND ".join(f"({condition.sql})" for condition in conditions), values)
 
 
 def _failures(views: Views, where: Where) -> list[Cause]:
@@ -192,7 +226,7 @@ class _Reader:
             return {name or "": _values(row[:8], row[8:], is_share) for name, _, *row in found}
         if self._has_pass_rule and not is_case:
             return {name or "": _counts(row[:8], row[8:]) for name, _, *row in self._read(_ruled_query(rows))}
-        counts = self._read(_counts_query(rows, is_case))
+        counts = self._read(_counts_query(rows, self._has_repeats))
         shares = {} if is_case else {name: share for name, *share in self._read(_shares_query(rows))}
         return {name or "": _counts(row[:8], shares.get(name, row[8:])) for name, _, *row in counts}
 
@@ -200,10 +234,10 @@ class _Reader:
         return self._views.rows(query, self._where.values)
 
 
-def _counts_query(rows: str, is_case: bool) -> str:
-    """Return the query for how the runs of each group ended, and for its shares if each row is another case."""
+def _counts_query(rows: str, has_repeats: bool) -> str:
+    """Return the query for how the runs of each group ended, and for the shares where each row is another case."""
     statuses = ", ".join(f"count(*) FILTER (status = '{status}')" for status in STATUSES)
-    failing = "count(*)" if is_case else "count(DISTINCT (batch, one, profile))"
+    failing = "count(DISTINCT (batch, one, profile))" if has_repeats else "count(*)"
     return f"""
         SELECT name, min(number) AS first, count(*), {statuses}, {failing} FILTER (NOT passed), count(passed),
             count(*) FILTER (passed)::DOUBLE, count(*) FILTER (passed)::DOUBLE, count(passed)
