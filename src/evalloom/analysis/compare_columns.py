@@ -91,7 +91,7 @@ class ResultFile:
         self._path = path
 
     def columns(self, profile: str) -> _Columns:
-        """Read the numbers of a profile."""
+        """Read the numbers of a profile. DuckDB keeps the order of a file."""
         query = f"""SELECT file_row_number AS row, content, pair, "group", coalesce(score, 'nan') AS score,
             coalesce(latency_s, 'nan') AS latency_s, tokens, cost FROM {self._table} WHERE profile = ?"""
         found = self._connection.execute(query, [profile]).fetchnumpy()
