@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from math import floor
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -175,11 +174,14 @@ def medians(base: Sequence[float], now: Sequence[float]) -> Medians | None:
     import numpy  # deferred: it takes longer to import than a small comparison takes
 
     columns = numpy.asarray(base, float), numpy.asarray(now, float)
-    middle = floor((len(base) - 1) / 2)
-    halves = (numpy.partition(values, (middle, middle + 1)) for values in (*columns, columns[1] - columns[0]))
-    # An even number of values has two in the middle.
-    count = 2 - len(base) % 2
-    return Medians(len(base), *(percentile(values[middle : middle + count].tolist(), 0.5) for values in halves))
+    middle = (len(base) - 1) // 2
+    found = []
+    for values in (*columns, columns[1] - columns[0]):
+        halves = numpy.partition(values, middle)
+        # An even number of values has two in the middle.
+        upper = halves[middle] if len(base) % 2 else halves[middle + 1 :].min()
+        found.append(percentile([float(halves[middle]), float(upper)], 0.5))
+    return Medians(len(base), *found)
 
 
 def judge(low: float, high: float, p_value: float) -> Judgement:
