@@ -17,7 +17,8 @@ from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
 from evalloom.batchlog.folders import FOLDER, find, is_batch
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
 from evalloom.batchlog.read import warn_of_damage
-from evalloom.batchlog.rows import TABLES, BatchRow, columns_of
+from evalloom.batchlog.rows import VIEWS as ROW_VIEWS
+from evalloom.batchlog.rows import BatchRow, columns_of
 from evalloom.core.errors import EvalloomError, usage_error
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
 VIEWS: dict[str, dict[str, str]] = {"batches": columns_of(BatchRow)} | {
-    name: columns_of(row) for name, row in TABLES.items()
+    name: columns_of(row) for name, row in ROW_VIEWS.items()
 }
 """The columns of each view with their SQL types."""
 
