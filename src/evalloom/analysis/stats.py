@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalloom.analysis.causes import Cause, group_failures
 from evalloom.analysis.statistics import mean_interval
@@ -72,8 +73,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     causes: list[Cause]
     ungrouped: int = 0
     """How many failures are not among the causes."""
-    stopped_when_sure: list[str] = []
-    """The batches that stopped by their own results, for which these intervals are too narrow."""
+    until_sure: list[str] = []
+    """The batches of `--until-sure`: their results decided when they ended, so their figures have no interval."""
 
 
 def batch_stats(
@@ -90,12 +91,7 @@ def batch_stats(
         by={dimension: reader.by(dimension) for dimension in by},
         causes=group_failures(failures[:_GROUPED_FAILURES]),
         ungrouped=max(0, _number_of_failures(views, where) - _GROUPED_FAILURES),
-        stopped_when_sure=[
-            id
-            for (id,) in views.rows(
-                "SELECT batch FROM batches WHERE json_extract(options, '$.left_out')::BIGINT > 0 ORDER BY batch"
-            )
-        ],
+        until_sure=reader.until_sure,
     )
 
 
@@ -122,6 +118,12 @@ class _Reader:
         self._views = views
         self._metric: Metric = metric
         self._where = where
+        self.until_sure: list[str] = [
+            id
+            for (id,) in views.rows(
+                "SELECT batch FROM batches WHERE json_type(options, '$.until_sure') = 'OBJECT' ORDER BY batch"
+            )
+        ]
         [(batches,)] = views.rows("SELECT count(*) FROM batches")
         # A case has one number in a batch, and the runs of a case in several batches are repeats of it.
         self._case = "number" if batches < 2 else "(file, case_id, occurrence)"
@@ -164,10 +166,21 @@ class _Reader:
     def _figures(self, rows: str, value: str) -> dict[str, Figures]:
         query = _values_query(rows, value) if value else _counts_query(rows)
         found = self._views.rows(query, self._where.values)
-        if value:
-            is_share = value == "score"
-            return {name or "": _values(row[:8], row[8:], is_share) for name, _, *row in found}
-        return {name or "": _counts(list(row[:7]), *row[7:]) for name, _, *row in found}
+        figures: dict[str, Figures] = {}
+        for name, _, *row in found:
+            group = _values(row[:8], row[8:], value == "score") if value else _counts(list(row[:7]), *row[7:])
+            figures[name or ""] = group
+        for name in self._without_interval(rows):
+            none = {"low": None, "high": None} if value else {"pass_rate_low": None, "pass_rate_high": None}
+            figures[name] = replace(figures[name], **none)
+        return figures
+
+    def _without_interval(self, rows: str) -> list[str]:
+        """Return the groups with runs of a batch whose own results decided when it ended, as in a history."""
+        if not self.until_sure:
+            return []
+        query = f"SELECT DISTINCT name FROM ({rows}) WHERE list_contains(?, batch)"
+        return [name or "" for (name,) in self._views.rows(query, [*self._where.values, self.until_sure])]
 
 
 def _counts_query(rows: str) -> str:
