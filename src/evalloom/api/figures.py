@@ -86,7 +86,7 @@ class BatchStats(Stats, frozen=True, kw_only=True):
                 for name, group in groups.items()
             ]
             parts.append(table([dimension, *figure_names(self.metric, figures)], rows))
-        if self.stopped_when_sure:
+        if self.until_sure:
             parts.append(paragraph("Some batches stopped by their own results: the intervals are too narrow", "bad"))
         return cell(*parts, paragraph(batches, "soft"))
 
