@@ -52,6 +52,8 @@ class RunReport(msgspec.Struct, frozen=True):
     compared: ComparedWith | None = None
     case_of: Callable[[Run], Case | None] = lambda run: None
     """Rebuilds the case of a run, with its inputs and checks; None if its record gives none."""
+    answer: Record = {}
+    """What `--until-sure` decided, as `--json` has it; empty without it."""
     damage: list[str] = []
     """The lines of the log that cannot be read; complete when `rows` were gone through."""
 
