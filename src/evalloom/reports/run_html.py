@@ -220,7 +220,7 @@ def _page(report: RunReport, overview: Overview, table: _Table) -> str:
         "report.html",
         script=_SCRIPT,
         style=_STYLE,
-        language=report.language,
+        language=t,
         runs_mark=Markup(_RUNS_MARK),
         index=Markup(element("index", table.index(causes, t)).decode()),
         sentences=sentences,
