@@ -189,7 +189,9 @@ class _Reader:
 
     def by(self, dimension: Dimension) -> dict[str, Figures]:
         if dimension == "tag":
-            return self.groups("unnest(CASE len(tags) WHEN 0 THEN [NULL] WHEN 1 THEN tags ELSE list_distinct(tags) END)")
+            return self.groups(
+                "unnest(CASE len(tags) WHEN 0 THEN [NULL] WHEN 1 THEN tags ELSE list_distinct(tags) END)"
+            )
         if dimension == "check":
             return self._by_check()
         figures = self.groups(f'"{dimension}"', is_profile=dimension == "profile")
