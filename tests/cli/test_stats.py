@@ -95,7 +95,7 @@ def test_a_batch_that_ended_by_its_own_results_has_no_interval(in_process: Call)
     told = in_process("stats", ".evalloom/batches", "--by", "batch,tag", "--json").out
     figures = json.loads(told)
     plain, sure = figures["by"]["batch"].values()
-    assert figures["until_sure"] == list(figures["by"]["batch"])[1:]
+    assert figures["stopped_when_sure"] == list(figures["by"]["batch"])[1:]
     assert plain["pass_rate_low"] is not None
     assert sure["pass_rate"] is not None and sure["pass_rate_low"] is sure["pass_rate_high"] is None
     assert figures["total"]["pass_rate_low"] is None

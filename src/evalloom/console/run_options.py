@@ -13,6 +13,7 @@ from evalloom.engine.system import Catalog
 from evalloom.targets import forms
 
 if TYPE_CHECKING:
+    from evalloom.core.model import Batch
     from evalloom.engine.until_sure import Question
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -206,6 +207,16 @@ def pass_rule(text: str) -> tuple[float, int | None]:
     except ValueError:
         pass
     raise usage_error("bad_option", f"--pass-if: expected 4/5, or a share such as 0.8 or 80%, got {text!r}")
+
+
+def stored_pass_rule(option: str, text: str, batch: Batch) -> float:
+    """Parse a pass rule for a stored batch, whose repeats it must fit."""
+    share, repeats = pass_rule(text)
+    stored = batch.options.get("repeat") or 1
+    if repeats not in (None, stored):
+        message = f"{option} {text} is for {repeats} repeats, and the batch has {stored}"
+        raise usage_error("bad_option", f"{message}. Give a share, such as 80%")
+    return share
 
 
 def _share(text: str) -> float:

@@ -236,7 +236,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     for note in plan.target.notes():
         warn(note)
     accepted = accepted_by(options, log.batch.options)
-    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code, answer)
+    gates = plan.settings.gates
+    return Results(log.path, summary, live.tally, gates, stopped, accepted, code, answer, plan.catalog)
 
 
 def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilSure:

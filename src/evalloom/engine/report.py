@@ -45,7 +45,8 @@ def stored_results(path: Path, catalog: Catalog, config: str = "") -> Results:
     for run, scored in stored_runs(path):
         tally.add(run, scored)
     summary = tally.summary(batch.id, path.as_posix(), _duration(batch))
-    return Results(path, summary, tally, settings.gates, accepted=accepted_by(settings.run, batch.options))
+    accepted = accepted_by(settings.run, batch.options)
+    return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
 
 
 def _duration(batch: Batch) -> float | None:

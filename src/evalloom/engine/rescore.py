@@ -52,6 +52,8 @@ class RescoreRequest(Struct, frozen=True):
     pass_if: float | None = None
     """The share of its repeats that must pass for a case to pass; None for the rule of the batch."""
     allow_unscored: bool = False
+    added: tuple[Check, ...] = ()
+    """Checks of Python code, in addition to those of the file `checks`."""
 
 
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
@@ -77,10 +79,11 @@ async def _rescore(
     pass_if = earlier.options.get("pass_if") if request.pass_if is None else request.pass_if
     matchers = catalog.matchers
     own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
-    extra = own + further
+    extra = own + further + request.added
     functions = {
         **matchers.functions_of(own, settings.folder),
         **matchers.functions_of(further, Path(request.checks).parent),
+        **matchers.functions_of(request.added),
     }
     llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache, ends_on_outage=True), warn)
     checkers = services(settings, llms, judge, request.allow_code, functions, matchers)
@@ -126,7 +129,8 @@ async def _rescore(
         log.finish(msgspec.structs.replace(batch, **facts))
     is_allowed = request.allow_unscored or settings.run.allow_unscored
     options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
-    return Results(path, summary, tally, settings.gates, accepted=accepted_by(options, batch.options))
+    accepted = accepted_by(options, batch.options)
+    return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
 
 
 def _tally(settings: Settings, pass_if: float | None) -> Tally:

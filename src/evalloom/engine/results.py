@@ -17,8 +17,13 @@ from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+
     from evalloom.analysis.gates import GateResult
     from evalloom.engine.quarantine import QuarantineSummary
+    from evalloom.engine.show_results import FailedRun
+    from evalloom.engine.system import Catalog
     from evalloom.engine.until_sure import Answer
     from evalloom.settings import RunSettings
 
@@ -57,11 +62,14 @@ class Results:
         accepted: Accepted = NOTHING_ACCEPTED,
         stop_code: str = "",
         answer: Answer | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         """`stop_code` is the code of the message `stopped`, if it has one."""
         self.answer = answer
         """What --until-sure decided; None without it."""
         self.path = path
+        """The folder of the batch."""
+        self._catalog = catalog
         self._accepted = accepted
         self._stop_code = stop_code
         self.summary = summary
@@ -166,10 +174,55 @@ class Results:
         is_open = self.stopped or self.problem is not None
         return not self.failed and not is_open and all(gate.holds for gate in self.gates)
 
+    @property
+    def failures(self) -> list[FailedRun]:
+        """The runs that failed or met an error, read from the log each time, in the order of the cases."""
+        from evalloom.engine.show_results import failed_runs
+
+        return list(failed_runs(self))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return one row for each run as a pandas DataFrame, with the columns of the view `runs`."""
+        from evalloom.engine.frames import runs_to_pandas
+
+        return runs_to_pandas(self.path, self.catalog)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return one row for each run as a polars DataFrame, with the columns of the view `runs`."""
+        from evalloom.engine.frames import runs_to_polars
+
+        return runs_to_polars(self.path, self.catalog)
+
+    def save(self, path: str | Path, *, force: bool = False, lang: str = "en") -> Path:
+        """Write the results to a file, as `-o` does: .html, .csv, .json, .jsonl, .xml …
+
+        `force` replaces a file that is not a report of evalloom.
+        """
+        from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
+
+        outputs = reporters_for([str(path)], self.catalog.reporters)
+        refuse_replacing_results(outputs, force, manifest(self.path))
+        if not force:
+            refuse_claimed(file for file, _ in outputs)
+        write_outputs(self, outputs, self.catalog, lang)
+        return Path(path)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The systems that read the batch again."""
+        from evalloom.engine.system import Catalog
+
+        return self._catalog or Catalog()
+
     def __repr__(self) -> str:
-        summary = self.summary
-        rate = "no case counted" if summary.pass_rate is None else f"pass rate {summary.pass_rate:.1%}"
-        return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+        from evalloom.engine.show_results import results_text
+
+        return results_text(self)
+
+    def _repr_html_(self) -> str:
+        from evalloom.engine.show_results import results_html
+
+        return results_html(self)
 
 
 def described(summary: Summary, answer: Answer | None) -> Record:
