@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import evalloom
-from evalloom import opened
+from evalloom.engine import frames
 
 pytestmark = pytest.mark.req("WORK-13")
 
@@ -46,10 +46,11 @@ def test_dataframes_if_they_are_installed(monkeypatch: pytest.MonkeyPatch) -> No
     with evalloom.open() as batches:
         frame = batches.df()
         assert frame.shape[0] == 2 and sorted(frame["case_id"]) == ["a", "b"]
-        monkeypatch.setattr(opened, "find_spec", lambda name: None)
-        with pytest.raises(evalloom.EvalloomError, match="pip install pandas"):
+        assert batches.pl().shape == frame.shape
+        monkeypatch.setattr(frames, "find_spec", lambda name: None)
+        with pytest.raises(evalloom.EvalloomError, match=r"pip install 'evalloom\[pandas\]'"):
             batches.df()
-        with pytest.raises(evalloom.EvalloomError, match="pip install polars pyarrow"):
+        with pytest.raises(evalloom.EvalloomError, match=r"pip install 'evalloom\[polars\]'"):
             batches.pl()
 
 

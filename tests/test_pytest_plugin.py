@@ -140,6 +140,25 @@ def test_the_repeats_of_a_case_are_one_item(suite: pytest.Pytester, repeat: str,
         result.stdout.fnmatch_lines(["*ann*: 2 of 3 passed*"])
 
 
+@pytest.mark.req("WORK-12")
+def test_a_quarantined_case_is_expected_to_fail(suite: pytest.Pytester) -> None:
+    (suite.path / "evalloom.yaml").write_text(f"{SETTINGS}run: {{quarantine: q.yaml}}\n", encoding="utf-8")
+    entries = "".join(f"  - {{id: {id}, reason: slow server, expires: {day}}}\n" for id, day in QUARANTINED)
+    (suite.path / "q.yaml").write_text(f"cases:\n{entries}", encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom", "-rx")
+    result.assert_outcomes(passed=1, failed=1, skipped=1, xfailed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*bob*quarantined until 2999-01-01: slow server*"])
+    result.stdout.fnmatch_lines(["*quarantine_expired*"])
+    every = "".join(f"  - {{id: {id}, expires: 2999-01-01}}\n" for id in ("ann", "bob", "cy", "free"))
+    (suite.path / "q.yaml").write_text(f"cases:\n{every}", encoding="utf-8")
+    result = suite.runpytest_subprocess("--evalloom")
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    result.stdout.fnmatch_lines(["*all_quarantined*"])
+
+
+QUARANTINED = (("bob", "2999-01-01"), ("cy", "2020-01-01"))
+
+
 def test_a_digest_has_its_place_beside_it(suite: pytest.Pytester) -> None:
     suite.path.joinpath("tests.json").write_text(
         '[{"vars": {"q": "x"}, "assert": [{"type": "equals", "value": "y"}]}]', encoding="utf-8"

@@ -26,9 +26,9 @@ def load() -> Catalog:
 
 def load_for_python() -> Catalog:
     """Return the catalog for Python code, with a Python warning for each system that failed to load."""
-    import warnings
+    from evalloom.core.verbs import warn_caller
 
     catalog = load()
     for failure in catalog.failures:
-        warnings.warn(f"the system {failure.name!r} is left out: {failure.reason} [system_failed]", stacklevel=3)
+        warn_caller()(f"the system {failure.name!r} is left out: {failure.reason} [system_failed]")
     return catalog

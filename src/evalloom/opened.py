@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from importlib.util import find_spec
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from evalloom import catalog
 from evalloom.analysis.views import VIEWS, open_views
 from evalloom.batchlog import FOLDER
-from evalloom.core.errors import EvalloomError
 from evalloom.core.text import did_you_mean, pluralize
+from evalloom.core.verbs import Warn, verb, warn_caller
+from evalloom.engine.frames import relation_to_pandas, relation_to_polars
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 
@@ -23,7 +25,7 @@ class OpenBatches:
     Close it, or use it in a `with` block. Relations are lazy, and read the files when they are shown or fetched.
     """
 
-    def __init__(self, paths: list[str | Path], warn: Callable[[str], None]) -> None:
+    def __init__(self, paths: list[str | Path], warn: Warn) -> None:
         self._paths = paths
         self._views = open_views(paths, catalog.load_for_python(), warn)
 
@@ -42,15 +44,13 @@ class OpenBatches:
             raise AttributeError(f"there is no view {view!r}{hint}")
         return self._views[view]
 
-    def df(self, query: str = "runs") -> Any:
+    def df(self, query: str = "runs") -> pandas.DataFrame:
         """Return a view or the result of a query as a pandas DataFrame."""
-        _require("pandas")
-        return self._relation(query).df()
+        return relation_to_pandas(self._relation(query))
 
-    def pl(self, query: str = "runs") -> Any:
+    def pl(self, query: str = "runs") -> polars.DataFrame:
         """Return a view or the result of a query as a polars DataFrame."""
-        _require("polars", "pyarrow")
-        return self._relation(query).pl()
+        return relation_to_polars(self._relation(query))
 
     def close(self) -> None:
         """Close the connection; relations cannot be used any more."""
@@ -76,17 +76,12 @@ class OpenBatches:
         return self._views[query] if query in VIEWS else self.sql(query)
 
 
-def open(path: str | Path | Iterable[str | Path] = FOLDER, *, warn: Callable[[str], None] = print) -> OpenBatches:
+@verb()
+def open(path: str | Path | Iterable[str | Path] = FOLDER, *, warn: Warn | None = None) -> OpenBatches:
     """Open batches for queries: one by its path, its id or 'latest'; a folder of batches, or of HOP result files.
 
     `evalloom.open("latest").sql("select status, count(*) from runs group by all")` is a DuckDB relation, and
-    `.runs.df()` a pandas DataFrame. `warn` gets a message for each line of a log that cannot be read.
+    `.df()` a pandas DataFrame of the runs. `warn` gets a message for each line of a log that cannot be read; without
+    it, they are Python warnings.
     """
-    return OpenBatches([path] if isinstance(path, str | Path) else list(path), warn)
-
-
-def _require(*packages: str) -> None:
-    missing = [package for package in packages if find_spec(package) is None]
-    if missing:
-        message = f"a {packages[0]} DataFrame needs {' and '.join(missing)}. Run: pip install {' '.join(missing)}"
-        raise EvalloomError("extra_missing", message)
+    return OpenBatches([path] if isinstance(path, str | Path) else list(path), warn_caller(warn))

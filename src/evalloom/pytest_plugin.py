@@ -12,6 +12,7 @@ import pytest
 if TYPE_CHECKING:
     from evalloom.core.model import Record, Run, Scored
     from evalloom.engine.plan import Plan
+    from evalloom.engine.quarantine_file import Entry
     from evalloom.engine.run import Job
 
 # pytest imports this module in every project that has evalloom installed, so all other imports are deferred.
@@ -41,13 +42,25 @@ class SuiteFile(pytest.File):
         self._results: dict[str, tuple[Run, Scored]] | None = None
         self._error: Exception | None = None
         self.expects_anything = False
+        for message in self._plan.quarantine.expired_warnings() if self._plan.quarantine is not None else ():
+            self.warn(pytest.PytestWarning(message))
+        decides, cases = False, 0
         jobs = Jobs(self._plan.cases(), self._plan.profiles, self._plan.options.repeats, self._plan.keys())
         for _, group in groupby(jobs, lambda job: (job.number, job.profile.name)):
             repeats = list(group)
             first = repeats[0]
             self.expects_anything = self.expects_anything or bool(first.case.checks)
+            cases += 1
+            decides = decides or self.quarantined(first.case.id, first.case.origin.file, first.profile.name) is None
             name = f"{first.case.id}[{first.profile.name}]" if len(self._plan.profiles) > 1 else first.case.id
             yield CaseItem.from_parent(self, name=name, keys=[job.key for job in repeats], title=_title(name, first))
+        if cases and not decides:
+            raise self.CollectError(f"every case is in quarantine ({cases:,}), so nothing decides [all_quarantined]")
+
+    def quarantined(self, case_id: str, file: str, profile: str) -> Entry | None:
+        """The entry of a case in quarantine, whose failure is expected; None for any other."""
+        quarantine = self._plan.quarantine
+        return quarantine.entry_of(case_id, file, profile) if quarantine is not None else None
 
     @property
     def pass_if(self) -> float | None:
@@ -149,6 +162,8 @@ class CaseItem(pytest.Item):
         if problem or scored.status in ("failed", "error"):
             from evalloom.console.run_text import run_lines
 
+            if entry := self.parent.quarantined(run.case_id, run.origin.file, run.profile):
+                pytest.xfail(f"quarantined until {entry.expires}{f': {entry.reason}' if entry.reason else ''}")
             head, *reasons = [text for text, _ in run_lines(run, scored, count_of(repeats))]
             # pytest's short summary shows the first line, so the reason comes first.
             raise CaseFailed([*filter(None, [problem]), *(line.strip() for line in reasons), head])

@@ -14,7 +14,7 @@ from evalloom.analysis.compare import CaseResult, Comparer, Comparison, Comparis
 from evalloom.analysis.compare_config import differences
 from evalloom.analysis.compare_figures import FEWEST_FLIPS, Sums, corrected, drop_grade, medians, paired_mean_interval
 from evalloom.analysis.compare_rule import conclude
-from evalloom.analysis.statistics import mcnemar_exact, paired_difference
+from evalloom.analysis.statistics import mcnemar_exact, paired_difference, percentile
 from evalloom.core.model import Batch, DatasetFacts, Profile
 
 pytestmark = pytest.mark.req("PIPE-17")
@@ -395,6 +395,16 @@ def test_medians_belong_together() -> None:
     found = medians([1.0, 2.0, 9.0], [2.0, 1.0, 10.0])
     assert found is not None and (found.cases, found.base, found.now, found.change) == (3, 2.0, 2.0, 1.0)
     assert medians([], []) is None
+
+
+@pytest.mark.parametrize("number", [20_001, 20_002])
+def test_medians_of_many_values_are_those_of_few(number: int) -> None:
+    dice = random.Random(number)
+    base, now = ([dice.random() for _ in range(number)] for _ in range(2))
+    found = medians(base, now)
+    changes = [after - before for before, after in zip(base, now, strict=True)]
+    assert found is not None
+    assert [found.base, found.now, found.change] == [percentile(sorted(row), 0.5) for row in (base, now, changes)]
 
 
 def test_latency_tokens_and_cost_are_told_and_never_a_regression() -> None:

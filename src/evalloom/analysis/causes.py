@@ -44,6 +44,20 @@ def group_failures(rows: Iterable[Sequence[Any]]) -> list[Cause]:
     return sorted(causes, key=lambda cause: -cause.count)
 
 
+def merge_causes(groups: Iterable[Cause]) -> list[Cause]:
+    """Join groups of failures that have one cause; the most frequent cause comes first."""
+    causes: dict[Key, Cause] = {}
+    for group in groups:
+        key = cause_key(group.step, group.check, group.reason)
+        other = causes.get(key)
+        if other is not None:
+            reason = other.reason if other.reason == group.reason else key[2]
+            cases = [*dict.fromkeys([*other.cases, *group.cases])]
+            group = Cause(other.step, other.check, reason, other.count + group.count, cases, other.example)
+        causes[key] = group
+    return sorted(causes.values(), key=lambda cause: -cause.count)
+
+
 def cause_key(step: str | None, check: str | None, reason: str | None) -> Key:
     """Return what failures of one cause share."""
     return step or "", check or "", normalise(reason or "")

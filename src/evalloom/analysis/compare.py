@@ -6,15 +6,19 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from math import fsum
 from typing import Literal
 
 from msgspec import Struct
 
-from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, Sums, medians
-from evalloom.analysis.compare_measures import Measured, Measures, MeasureSums
+from evalloom.analysis.compare_figures import Grade, Medians, RateComparison, ShareCounts, figures, medians
+from evalloom.analysis.compare_measures import Measured, MeasureSums
 from evalloom.analysis.statistics import permuted_variance
+from evalloom.batchlog.results import CaseResult, Measures
 from evalloom.core.model import Status
 from evalloom.core.repeats import Count
+
+__all__ = ["CaseResult", "Change", "Comparer", "Comparison", "ComparisonRules"]
 
 CRITICAL_TAG = "critical"
 """A case with this tag must not be lost."""
@@ -48,33 +52,6 @@ class ComparisonRules(Struct, frozen=True):
     """Whether any drop beyond the allowed one is a regression, and any case of critical severity."""
     has_pass_rule: bool = False
     """Whether the repeats of a case are one result: it passed, or it did not."""
-
-
-class CaseResult(Struct, frozen=True, gc=False):
-    """The result of one case under one profile, over all its repeats.
-
-    `share` is that of the repeats that passed among those that passed, failed or met an error; absent without any.
-    With a pass rule it is 1 or 0. `repeats` counts those that passed, failed or met an error.
-    """
-
-    case_id: str
-    occurrence: int
-    status: Status
-    share: float | None
-    score: float | None = None
-    tags: tuple[str, ...] = ()
-    digest: str = ""
-    latency_s: float | None = None
-    tokens: float = 0.0
-    cost: float = 0.0
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    measures: Measures = ()
-    passed: int = 0
-    repeats: int = 0
-    position: int = 0
-    is_unnamed: bool = False
-    """Whether the case has no id of its own; `position` then is its number in its file."""
 
 
 class Change(Struct, frozen=True, gc=False):
@@ -158,26 +135,29 @@ class Comparison(Struct, frozen=True):
 _DEFAULT = ComparisonRules()
 _Tags = Counter[tuple[str, ...]]
 """How many cases have the same tags: far fewer than there are cases."""
+Usage = tuple[bytes, bytes]
+"""The numbers of many cases before and now, each a C double."""
 
 
 class Comparer:
     """Compares results with those of before, case by case.
 
-    Memory grows with the cases of before, and with the cases that changed.
+    Memory grows with the cases that are added one by one; `add_alike` takes any number at once.
     """
 
     def __init__(self, profile: str, base_profile: str, rules: ComparisonRules = _DEFAULT) -> None:
         self._names = (profile, base_profile)
         self._rules = rules
         self._before: dict[tuple[str, int], CaseResult] = {}
-        self._total = Sums()
-        self._groups: dict[tuple[By, str], Sums] = {}
+        self._total: ShareCounts = Counter()
+        self._groups: dict[tuple[By, str], ShareCounts] = {}
         self._tags: tuple[_Tags, _Tags] = Counter(), Counter()
         self._measures = MeasureSums()
         self._counts: Counter[Kind] = Counter(dict.fromkeys(KINDS, 0))
         self._changes: list[Change] = []
         self._critical_lost = self._critical_shown = 0
-        self._critical_chance = 0.0
+        self._critical_in_part: Counter[tuple[int, int]] = Counter()
+        """The critical cases that pass in some of their repeats, by the numbers of their repeats."""
         self._counted_before = self._passed_before = self._missing = self._missing_passed = 0
         self._latencies = array("d"), array("d")
         self._tokens = array("d"), array("d")
@@ -208,12 +188,30 @@ class Comparer:
             self._record("not comparable", _severity_of_missing(before, now), before, now)
             return
         self._count(before, now, before.share, now.share)
+        self._count_usage(before, now)
         if now.share > before.share:
             self._record("gained", "", before, now)
         elif now.share < before.share:
             self._record("lost", _severity(before, now), before, now)
         else:
             self._record("same", self._severity_of_score(before, now), before, now)
+
+    def add_alike(self, result: CaseResult, number: int) -> None:
+        """Add so many cases that have this result on both sides, without any change, but for `add_usage`."""
+        assert result.share is not None
+        for tags in self._tags:
+            tags[result.tags] += number
+        self._counted_before += number
+        self._passed_before += number * (result.status == "passed")
+        self._counts["same"] += number
+        self._count(result, result, result.share, result.share, number)
+
+    def add_usage(self, latencies: Usage, tokens: Usage, costs: tuple[float, float]) -> None:
+        """Add the latencies and tokens of cases that have them on both sides, and what all of them cost."""
+        for side in (0, 1):
+            self._latencies[side].frombytes(latencies[side])
+            self._tokens[side].frombytes(tokens[side])
+            self._costs[side] += costs[side]
 
     def result(self) -> Comparison:
         """Return the figures of the comparison, from which `conclude` concludes; nothing can be added afterwards."""
@@ -224,7 +222,7 @@ class Comparer:
         sides = [self._count_groups(side) for side in self._tags]
         return Comparison(
             *self._names,
-            figures=self._total.figures(""),
+            figures=figures("", self._total),
             buckets=self._figures("bucket"),
             tags=self._figures("tag"),
             added=_only_in(sides[1], sides[0]),
@@ -238,7 +236,9 @@ class Comparer:
             changes=self._changes,
             critical_lost=self._critical_lost,
             critical_shown=self._critical_shown,
-            critical_chance=self._critical_chance,
+            critical_chance=fsum(
+                number * chance_of_flip(*repeats) for repeats, number in self._critical_in_part.items()
+            ),
             latency_s=medians(*self._latencies),
             tokens=medians(*self._tokens),
             cost_before=round(self._costs[0], 8),
@@ -247,7 +247,7 @@ class Comparer:
         )
 
     def _figures(self, by: By) -> list[RateComparison]:
-        return [sums.figures(name) for (kind, name), sums in sorted(self._groups.items()) if kind == by]
+        return [figures(name, shares) for (kind, name), shares in sorted(self._groups.items()) if kind == by]
 
     def _count_groups(self, side: _Tags) -> Counter[tuple[By, str]]:
         """Count the cases of each compared group."""
@@ -277,15 +277,22 @@ class Comparer:
         self._missing += before.share is not None
         self._missing_passed += before.status == "passed" and not is_excused
 
-    def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float) -> None:
+    def _count(self, before: CaseResult, now: CaseResult, base_share: float, share: float, number: int = 1) -> None:
         permuted = None
         if before.repeats != now.repeats or (now.repeats > 1 and not self._rules.has_pass_rule):
             permuted = permuted_variance(before.passed + now.passed, before.repeats, now.repeats)
-        self._total.add(base_share, share, permuted)
+        shares = (base_share, share, permuted)
+        self._total[shares] += number
         for group in self._groups_of(now.tags):
-            self._groups.setdefault(group, Sums()).add(base_share, share, permuted)
+            self._groups.setdefault(group, Counter())[shares] += number
         if _is_critical(before, now):
-            self._count_critical(before, now)
+            if before.passed == before.repeats and not now.passed:
+                self._critical_lost += number
+                self._critical_shown += number * (min(before.repeats, now.repeats) >= FEWEST_REPEATS)
+            elif any(0 < side.passed < side.repeats for side in (before, now)):
+                self._critical_in_part[before.repeats, now.repeats] += number
+
+    def _count_usage(self, before: CaseResult, now: CaseResult) -> None:
         if before.measures and now.measures:
             self._measures.add(before.measures, now.measures, self._bucket_of(now.tags))
         if before.latency_s is not None and now.latency_s is not None:
@@ -296,14 +303,6 @@ class Comparer:
             self._tokens[1].append(now.tokens)
         self._costs[0] += before.cost
         self._costs[1] += now.cost
-
-    def _count_critical(self, before: CaseResult, now: CaseResult) -> None:
-        repeats = min(before.repeats, now.repeats)
-        if before.passed == before.repeats and not now.passed:
-            self._critical_lost += 1
-            self._critical_shown += repeats >= FEWEST_REPEATS
-        elif any(0 < side.passed < side.repeats for side in (before, now)):
-            self._critical_chance += chance_of_flip(before.repeats, now.repeats)
 
     def _severity_of_score(self, before: CaseResult, now: CaseResult) -> Grade:
         """Grade a lower score of a case that passes as often as before."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -32,6 +33,8 @@ FEWEST_FLIPS = 6
 DETECTED = 0.05
 """The change of a rate for which a comparison tells how many more cases would show it."""
 _ALPHA = 0.05
+_MANY = 20_000
+"""From so many values on, selecting the median with numpy is faster than sorting."""
 
 
 class RateComparison(Struct, frozen=True):
@@ -74,16 +77,16 @@ class Sums:
         self.base = self.now = self.squares = self.permuted = 0.0
         self.has_shares = False
 
-    def add(self, base: float, now: float, permuted: float | None = None) -> None:
-        """Add a case. If its numbers are shares of several runs, `permuted` is their `permuted_variance`."""
+    def add(self, base: float, now: float, permuted: float | None = None, number: int = 1) -> None:
+        """Add equal cases. If their numbers are shares of several runs, `permuted` is their `permuted_variance`."""
         square = (now - base) ** 2
-        self.cases += 1
-        self.base += base
-        self.now += now
-        self.squares += square
-        self.gained += now > base
-        self.lost += now < base
-        self.permuted += square if permuted is None else permuted
+        self.cases += number
+        self.base += number * base
+        self.now += number * now
+        self.squares += number * square
+        self.gained += number * (now > base)
+        self.lost += number * (now < base)
+        self.permuted += number * (square if permuted is None else permuted)
         self.has_shares = self.has_shares or permuted is not None
 
     @property
@@ -124,6 +127,18 @@ class Sums:
         )
 
 
+ShareCounts = Counter[tuple[float, float, float | None]]
+"""How many cases have the same arguments of `Sums.add`: of those there are few, whatever the number of cases."""
+
+
+def figures(name: str, counts: ShareCounts) -> RateComparison:
+    """Return the figures of a group, which are the same in whatever order its cases came."""
+    sums = Sums()
+    for (base, now, permuted), number in sorted(counts.items(), key=lambda item: (item[0][:2], item[0][2] or 0.0)):
+        sums.add(base, now, permuted, number)
+    return sums.figures(name)
+
+
 def drop_grade(difference: float, allowed_drop: float = 0.0) -> Grade:
     """How bad a fall of a rate is, when it is more than allowed."""
     drop = round(-difference, 9)
@@ -153,8 +168,20 @@ def medians(base: Sequence[float], now: Sequence[float]) -> Medians | None:
     """The medians of two rows of numbers that belong together one by one; none of nothing."""
     if not base:
         return None
-    changes = sorted(after - before for before, after in zip(base, now, strict=True))
-    return Medians(len(base), percentile(sorted(base), 0.5), percentile(sorted(now), 0.5), percentile(changes, 0.5))
+    if len(base) < _MANY:
+        changes = [after - before for before, after in zip(base, now, strict=True)]
+        return Medians(len(base), *(percentile(sorted(values), 0.5) for values in (base, now, changes)))
+    import numpy  # deferred: it takes longer to import than a small comparison takes
+
+    columns = numpy.asarray(base, float), numpy.asarray(now, float)
+    middle = (len(base) - 1) // 2
+    found = []
+    for values in (*columns, columns[1] - columns[0]):
+        halves = numpy.partition(values, middle)
+        # An even number of values has two in the middle.
+        upper = halves[middle] if len(base) % 2 else halves[middle + 1 :].min()
+        found.append(percentile([float(halves[middle]), float(upper)], 0.5))
+    return Medians(len(base), *found)
 
 
 def judge(low: float, high: float, p_value: float) -> Judgement:

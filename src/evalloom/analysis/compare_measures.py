@@ -5,9 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from evalloom.analysis.compare_figures import Sums, paired_mean_interval
-
-Measures = tuple[tuple[str, float], ...]
-"""The measures of one case by name, each from 0 to 1."""
+from evalloom.batchlog.results import Measures
 
 
 class Measured(Struct, frozen=True):

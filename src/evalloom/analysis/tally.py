@@ -209,6 +209,11 @@ class Tally:
         self.reasons: dict[tuple[Status, str], int] = {}
         """How often each reason skipped, blocked or left runs unscored; only the first hundred reasons are counted."""
 
+    @property
+    def deciding(self) -> Tally:
+        """The counts that decide whether the batch is a success: of all runs, unless some are in quarantine."""
+        return self
+
     def add(self, run: Run, scored: Scored) -> None:
         """Count one run."""
         key = (run.profile, run.tags)

@@ -17,7 +17,8 @@ from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
 from evalloom.batchlog.folders import FOLDER, find, is_batch
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
 from evalloom.batchlog.read import warn_of_damage
-from evalloom.batchlog.rows import TABLES, BatchRow, columns_of
+from evalloom.batchlog.rows import VIEWS as ROW_VIEWS
+from evalloom.batchlog.rows import BatchRow, columns_of
 from evalloom.core.errors import EvalloomError, usage_error
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
 VIEWS: dict[str, dict[str, str]] = {"batches": columns_of(BatchRow)} | {
-    name: columns_of(row) for name, row in TABLES.items()
+    name: columns_of(row) for name, row in ROW_VIEWS.items()
 }
 """The columns of each view with their SQL types."""
 
@@ -131,17 +132,25 @@ def _select(columns: dict[str, str], files: list[Path]) -> str:
 
 
 def open_views(
-    paths: str | Path | Iterable[str | Path], catalog: Catalog, warn: Callable[[str], None] = lambda message: None
+    paths: str | Path | Iterable[str | Path],
+    catalog: Catalog,
+    warn: Callable[[str], None] = lambda message: None,
+    choose: Callable[[list[Source]], Iterable[Source]] | None = None,
 ) -> Views:
     """Open the views over batches, folders of batches, and files of results that a system reads.
 
     A path is that of a batch or a folder; a text may also be the id of a batch, a beginning of it, or `latest`.
     A missing or stale copy is built first. `warn` gets a message for each line of a log that cannot be read, and for
-    each batch of a folder that cannot.
+    each batch of a folder that cannot. `choose` picks some of the sources, before anything is copied.
     """
     views = Views()
     try:
-        for source, is_named in _sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn):
+        sources = _sources([paths] if isinstance(paths, str | Path) else paths, catalog, warn)
+        if choose is not None:
+            listed = list(sources)
+            chosen = {id(source) for source in choose([source for source, _ in listed])}
+            sources = (pair for pair in listed if id(pair[0]) in chosen)
+        for source, is_named in sources:
             try:
                 views.add(source, warn)
             except EvalloomError as error:

@@ -1,7 +1,8 @@
 """The Parquet copy of a log, for queries. The log stays the truth: a copy is rebuilt when it is missing or stale.
 
 The copy of a batch is `<batch>/copy/`: one Parquet file for each view, and `index.json`, which is written last and says
-what was copied. Files are named by a digest of their source, so that processes which build at once write the same
+what was copied. The results that `compare` reads are a copy of their own there, with `results.json`: they take a third
+of the time to build. Files are named by a digest of their source, so that processes which build at once write the same
 files.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -20,7 +21,8 @@ from msgspec import Struct, structs
 from evalloom.batchlog.folders import is_in_use
 from evalloom.batchlog.parquet import Place, path_pattern, quoted, replace_file, write_parquet
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, scored_runs
-from evalloom.batchlog.rows import TABLES, BatchRow, Row, RowReader, batch_row, columns_of
+from evalloom.batchlog.results import result_rows
+from evalloom.batchlog.rows import RESULTS, TABLES, VIEWS, BatchRow, Row, RowReader, batch_row, columns_of
 from evalloom.core.digest import digest_file, digest_text
 from evalloom.core.errors import EvalloomError
 from evalloom.core.lazy import lazy_pattern
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 FOLDER_NAME = "copy"
-_INDEX = "index.json"
 _FORMAT = 1
 """Incremented when the columns or their meaning change."""
 _MTIME_RESOLUTION_NS = 50_000_000
@@ -84,6 +85,10 @@ class Source(Struct, frozen=True):
     """A name of the code that reads the rows: a copy by another reader is stale."""
     is_listed: bool = True
     """Whether it is a row of the view `batches`."""
+    tables: Collection[str] = tuple(VIEWS)
+    """What is copied."""
+    index: str = "index.json"
+    """The name of the index."""
 
 
 def batch_source(path: Path, formats: Formats, buckets: tuple[str, ...], system_of: Callable[[Batch], str]) -> Source:
@@ -112,6 +117,28 @@ def batch_source(path: Path, formats: Formats, buckets: tuple[str, ...], system_
     )
 
 
+def result_source(path: Path) -> Source:
+    """Return the results of the cases of a batch as a source of rows."""
+    is_running = is_in_use(path)
+    batch = manifest(path)
+
+    def rows(damage: list[Damage]) -> Iterator[tuple[str, Row]]:
+        runs = scored_runs(path, [profile.name for profile in batch.profiles], damage)
+        yield from ((RESULTS, row) for row in result_rows(runs))
+        if not (path / MANIFEST).is_file():
+            raise _removed(path)
+
+    return Source(
+        batch_row(batch, path.as_posix(), "", ""),
+        path,
+        (path / RUNS, path / VERDICTS, path / MANIFEST),
+        None if is_running else path.absolute() / FOLDER_NAME,
+        rows,
+        tables=(RESULTS,),
+        index="results.json",
+    )
+
+
 def _removed(path: Path) -> EvalloomError:
     return EvalloomError("no_batch", f"{path.as_posix()}: the batch was removed while it was read", exit_code=2)
 
@@ -135,13 +162,15 @@ class Copy:
 
     def refresh(self) -> CopyIndex:
         """Return the index of a current copy."""
+        return self.current() or self._build()
+
+    def current(self) -> CopyIndex | None:
+        """Return the index of the copy; None if it is missing or stale."""
         if self.source.place is None:
-            return self._build()
+            return None
         index = self._read_index()
         current = index and self._restamped(index)
-        if current is None:
-            return self._build()
-        if current != index:
+        if current is not None and current != index:
             with suppress(OSError):
                 # Otherwise the digests are compared again the next time.
                 self._write_index(current)
@@ -155,11 +184,13 @@ class Copy:
 
     def _read_index(self) -> CopyIndex | None:
         try:
-            index = msgspec.json.decode((self.place / _INDEX).read_bytes(), type=CopyIndex)
+            index = msgspec.json.decode((self.place / self.source.index).read_bytes(), type=CopyIndex)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             return None
         # A name with a slash would be a file of somebody else.
-        named = all(name in TABLES and _FILE_NAME.fullmatch(table.file) for name, table in index.tables.items())
+        named = all(
+            name in self.source.tables and _FILE_NAME.fullmatch(table.file) for name, table in index.tables.items()
+        )
         return index if named and index.format == self._format else None
 
     def _restamped(self, index: CopyIndex) -> CopyIndex | None:
@@ -181,7 +212,7 @@ class Copy:
         return structs.replace(index, sources=sources, tables=tables)
 
     def _write_index(self, index: CopyIndex) -> None:
-        replace_file(self.place / _INDEX, msgspec.json.encode(index))
+        replace_file(self.place / self.source.index, msgspec.json.encode(index))
 
     # -- building ------------------------------------------------------------------------------------
 
@@ -225,7 +256,8 @@ class Copy:
         with suppress(OSError):
             for path in self.place.iterdir():
                 is_abandoned = path.suffix == ".tmp" and time.time() - path.stat().st_mtime > _ABANDONED_S
-                if is_abandoned or (_FILE_NAME.fullmatch(path.name) and path.name not in listed):
+                is_own = _FILE_NAME.fullmatch(path.name) and path.name.rpartition("-")[0] in self.source.tables
+                if is_abandoned or (is_own and path.name not in listed):
                     path.unlink(missing_ok=True)
 
 

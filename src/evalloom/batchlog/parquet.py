@@ -27,7 +27,9 @@ def connect(spill: Path, memory: str = MEMORY) -> DuckDBPyConnection:
     connection = duckdb.connect()
     connection.execute(f"SET memory_limit = {quoted(memory)}")
     connection.execute(f"SET temp_directory = {quoted((place / 'spill').as_posix())}")
-    connection.execute("SET enable_progress_bar = false")
+    # In a notebook without ipywidgets there is no progress bar, and DuckDB refuses to turn it off.
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
     return connection
 
 

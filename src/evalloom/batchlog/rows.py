@@ -13,6 +13,7 @@ from typing import Any, NewType, get_type_hints
 import msgspec
 from msgspec import Raw, Struct
 
+from evalloom.batchlog.results import ResultRow
 from evalloom.core.model import Batch, Case, Record, Run, Scored, Verdict, check_name
 from evalloom.core.repeats import COUNTED
 from evalloom.data.checks import CheckLists
@@ -48,6 +49,8 @@ class BatchRow(Struct, frozen=True, omit_defaults=True):
     python: str | None = None
     options: Json = None
     config: Json = None
+    params: Json = None
+    identity: str | None = None
 
 
 class CaseRow(Struct, frozen=True, omit_defaults=True):
@@ -187,8 +190,8 @@ class EventRow(Struct, frozen=True, omit_defaults=True):
     event: Json = None
 
 
-Row = CaseRow | RunRow | VerdictRow | StepRow | CallRow | EventRow
-TABLES: dict[str, type[Row]] = {
+Row = CaseRow | RunRow | VerdictRow | StepRow | CallRow | EventRow | ResultRow
+VIEWS: dict[str, type[Row]] = {
     "cases": CaseRow,
     "runs": RunRow,
     "verdicts": VerdictRow,
@@ -197,12 +200,17 @@ TABLES: dict[str, type[Row]] = {
     "observer": EventRow,
 }
 """The views over rows, each with its columns."""
+RESULTS = "results"
+TABLES: dict[str, type[Row]] = {**VIEWS, RESULTS: ResultRow}
+"""Everything that can be copied."""
 _SQL_TYPES: dict[Any, str] = {
     str: "VARCHAR",
     str | None: "VARCHAR",
     int: "BIGINT",
     int | None: "BIGINT",
+    float: "DOUBLE",
     float | None: "DOUBLE",
+    bool: "BOOLEAN",
     bool | None: "BOOLEAN",
     list[str]: "VARCHAR[]",
     Time | None: "TIMESTAMP",
@@ -239,6 +247,8 @@ def batch_row(batch: Batch, path: str, status: str, system: str) -> BatchRow:
         batch.python or None,
         json_of(batch.options),
         json_of(batch.config),
+        json_of(batch.params),
+        batch.identity or None,
     )
 
 

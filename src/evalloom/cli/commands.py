@@ -58,11 +58,13 @@ RUNNING = (
     _own("run", "Run cases against a target, score them and store the batch."),
     _own("score", "Score a batch again without running it."),
     _own("compare", "Compare a batch with a baseline and report regressions."),
+    _own("history", "Show pass rates over time, and cases that are newly failing or flaky."),
     _own("report", "Write a batch to files: HTML, Markdown, Excel, JSON, CSV, JUnit XML."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),
     _own("stats", "Summarize batches by tag, profile, check …, and failures by cause."),
     _own("sql", "Run an SQL query over batches."),
+    _own("export", "Write a batch in the result format of another tool."),
 )
 FILES = (
     _own("validate", "Check test files for errors before a run."),

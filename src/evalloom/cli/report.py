@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import click
 
-from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.options import FORCE, LANG
 from evalloom.console.outcome import warn
 from evalloom.console.run_options import OUTPUT
-from evalloom.core.errors import usage_error
-from evalloom.engine.outputs import (
-    refuse_claimed,
-    refuse_replacing_results,
-    refuse_without_comparison,
-    reporters_for,
-    write_reports,
-)
+from evalloom.engine.write_report import ReportRequest, write_report
 
 
 @click.command("report")
@@ -40,27 +32,7 @@ def command(
     evalloom report latest --against good -o report.html --lang zh
     evalloom report latest -o runs.csv -o junit.xml
     """
-    # Deferred: it imports the comparison and all that it needs.
-    from evalloom.engine.compare import ComparisonRequest, compare
-    from evalloom.engine.report import compared_with, report_of, stored_results
-
-    if not output:
-        raise usage_error("bad_option", "report: expected a file to write, such as -o report.html")
-    catalog = current_catalog()
-    outputs = reporters_for(output, catalog.reporters)
-    path = find(batch)
-    refuse_replacing_results(outputs, force, manifest(path))
-    if not force:
-        refuse_claimed(file for file, _ in outputs)
-    compared = None
-    if against:
-        refuse_without_comparison(outputs)
-        request = ComparisonRequest(str(path), against, any_config=any_config)
-        compared = compared_with(compare(request, warn, catalog), request)
-    report = report_of(stored_results(path, catalog, config), catalog, language, compared)
-    write_reports(report, outputs)
-    for message in report.damage:
-        warn(message)
-    for file, _ in outputs:
+    request = ReportRequest(batch, output, against, any_config, config, force, language)
+    for file in write_report(request, current_catalog(), warn):
         click.echo(f"wrote {file.as_posix()}")
     return 0

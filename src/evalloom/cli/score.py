@@ -13,7 +13,7 @@ from evalloom.console.github import tell_github_results
 from evalloom.console.layout import print_lines
 from evalloom.console.options import FORCE, LANG, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
-from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, pass_rule
+from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, stored_pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
@@ -83,11 +83,7 @@ def command(
     refuse_replacing_results(outputs, force, stored)
     if not force:
         refuse_claimed(path for path, _ in outputs)
-    needed, repeats = pass_rule(pass_if) if pass_if is not None else (None, None)
-    stored_repeats = stored.options.get("repeat") or 1
-    if repeats not in (None, stored_repeats):
-        message = f"--pass-if {pass_if} is for {repeats} repeats, and the batch has {stored_repeats}"
-        raise usage_error("bad_option", f"{message}. Give a share, such as --pass-if 80%")
+    needed = stored_pass_rule("--pass-if", pass_if, stored) if pass_if is not None else None
     request = RescoreRequest(
         batch,
         config,

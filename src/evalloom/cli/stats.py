@@ -12,16 +12,22 @@ import msgspec
 from click.core import ParameterSource
 
 from evalloom import catalog
-from evalloom.analysis.stats import DIMENSIONS, METRICS, Dimension, Metric, batch_stats
-from evalloom.analysis.views import VIEWS, Views, open_views
-from evalloom.analysis.where import EVERYTHING, Where, parse_where
+from evalloom.analysis.stats import (
+    DIMENSIONS,
+    METRICS,
+    Metric,
+    batch_stats,
+    check_profile,
+    parse_conditions,
+    parse_dimensions,
+)
+from evalloom.analysis.views import open_views
 from evalloom.batchlog.folders import FOLDER, is_batch
 from evalloom.console.layout import print_lines
 from evalloom.console.outcome import warn
 from evalloom.console.run_options import parted
 from evalloom.console.stats_text import stats_lines
 from evalloom.core.errors import usage_error
-from evalloom.core.text import did_you_mean, printable
 from evalloom.engine.parts import Parts
 
 _BY = "profile,tag"
@@ -51,6 +57,7 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
     evalloom stats latest --metric latency --by profile
     evalloom stats latest --where 'score < 0.5 and tag = "billing"'
     evalloom stats examples/hop --compare careful,hasty
+    evalloom stats examples/hop --rows 5 --where correct=false --sort -retry_count
     """
     context = click.get_current_context()
     own = {parameter.name for parameter in _OWN}
@@ -67,10 +74,9 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
         values |= {"by": by} if by else {}
         return int(context.invoke(command, folder=paths[0] if paths else ".", as_json=as_json, **values))
     sources: Iterable[str] = paths or (["latest"] if command is None else ["."])
-    dimensions, condition = _dimensions(by or _BY), _condition(flags["where"], flags["profile"])
+    dimensions, condition = parse_dimensions(parted(by or _BY)), parse_conditions(flags["where"], flags["profile"])
     with open_views(sources, catalog.load(), warn) as views:
-        if flags["profile"]:
-            _check_profile(views, flags["profile"])
+        check_profile(views, flags["profile"])
         stats = batch_stats(views, dimensions, metric or "pass", condition)
     if as_json:
         click.echo(msgspec.json.encode(stats))
@@ -109,32 +115,6 @@ def _has_groups(command: click.Command | None, by: str | None) -> bool:
 def _flag(context: click.Context, name: str) -> str:
     option = next(option for option in context.command.params if option.name == name)
     return option.opts[0]
-
-
-def _dimensions(by: str) -> list[Dimension]:
-    names: dict[str, Dimension] = {name: name for name in DIMENSIONS}
-    for name in parted(by):
-        if name not in names:
-            hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
-            raise usage_error("bad_option", f"--by: no group {name!r}{hint}")
-    return [names[name] for name in parted(by)]
-
-
-def _check_profile(views: Views, name: str) -> None:
-    names = [str(profile) for (profile,) in views.rows("SELECT DISTINCT profile FROM runs ORDER BY profile")]
-    if name not in names:
-        hint = did_you_mean(name, names) or f". There is {', '.join(names)}"
-        raise usage_error("bad_option", printable(f"--profile: no run has the profile {name!r}{hint}"))
-
-
-def _condition(where: tuple[str, ...], profile: str) -> Where:
-    """Join all conditions: every one of them must hold."""
-    conditions = [parse_where(text, VIEWS["runs"]) for text in where]
-    conditions += [Where("profile = ?", [profile])] if profile else []
-    if not conditions:
-        return EVERYTHING
-    values = [value for condition in conditions for value in condition.values]
-    return Where(" AND ".join(f"({condition.sql})" for condition in conditions), values)
 
 
 def _all_options() -> list[click.Parameter]:

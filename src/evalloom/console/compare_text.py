@@ -24,7 +24,7 @@ _NAMES_SHOWN = 5
 _DIFFERENCE_WIDTH = 400
 _REASON_WIDTH = 160
 _STYLES = {"": "", "minor": "yellow", "major": "red", "critical": "bold red"}
-_HEADER = ["cases", "base", "now", "change", "95 % CI", "p", "gained", "lost"]
+RATE_HEADER = ["cases", "base", "now", "change", "95 % CI", "p", "gained", "lost"]
 _SPARE = ("gained", "lost", "p", "base")
 """The columns that a narrow terminal leaves out first; the conclusion is in the others."""
 
@@ -33,7 +33,7 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
     """Yield the whole comparison; `buckets` are in the order in which they are shown."""
     comparisons = compared.comparisons
     for comparison in comparisons:
-        yield _conclusion(comparison, compared)
+        yield conclusion_line(comparison, compared)
         yield from _explanations(comparison, compared)
     if compared.is_same_batch:
         yield (
@@ -42,11 +42,11 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
         )
     yield "", ""
     if all(comparison.profile == comparison.base_profile for comparison in comparisons):
-        rows = [[comparison.profile or "-", *_cells(comparison.figures)] for comparison in comparisons]
-        yield from table_lines(["profile", *_HEADER], rows, spare=_SPARE)
+        rows = [[comparison.profile or "-", *rate_cells(comparison.figures)] for comparison in comparisons]
+        yield from table_lines(["profile", *RATE_HEADER], rows, spare=_SPARE)
     else:
-        rows = [[one.profile or "-", one.base_profile or "-", *_cells(one.figures)] for one in comparisons]
-        yield from table_lines(["profile", "base profile", *_HEADER], rows, spare=_SPARE)
+        rows = [[one.profile or "-", one.base_profile or "-", *rate_cells(one.figures)] for one in comparisons]
+        yield from table_lines(["profile", "base profile", *RATE_HEADER], rows, spare=_SPARE)
     for comparison in comparisons:
         suffix = f" · {printable(comparison.profile)}" if len(comparisons) > 1 else ""
         yield from _group_lines("bucket", comparison.buckets, suffix)
@@ -66,7 +66,7 @@ def compared_lines(compared: ComparisonResult, buckets: Sequence[str]) -> Iterat
     yield from command_lines(_next_command(compared), "Next: ")
 
 
-def _conclusion(comparison: Comparison, compared: ComparisonResult) -> Line:
+def conclusion_line(comparison: Comparison, compared: ComparisonResult) -> Line:
     """State in one line what is concluded, how certain it is, and what the data could not show."""
     figures, name = comparison.figures, printable(comparison.profile or "the batch")
     base = compared.baseline if comparison.profile == comparison.base_profile else comparison.base_profile
@@ -162,7 +162,8 @@ def _interval(figures: RateComparison) -> str:
     return f"{_signed(figures.low)} to {_signed(figures.high)}"
 
 
-def _cells(figures: RateComparison) -> list[str]:
+def rate_cells(figures: RateComparison) -> list[str]:
+    """Return the cells of a comparison of rates below RATE_HEADER."""
     if figures.difference is None or figures.low is None or figures.high is None:
         return [str(figures.cases), "-", "-", "-", "-", "-", "0", "0"]
     return [
@@ -187,8 +188,8 @@ def _group_lines(by: By, groups: list[RateComparison], suffix: str) -> Iterator[
     for group in groups[:_GROUPS_SHOWN]:
         results: list[str] = [group.judgement] if group.judgement != "no difference shown" else []
         results += [group.regression] if group.regression else []
-        rows.append([group.name, *_cells(group), ", ".join(results) or "-"])
-    yield from table_lines([f"{by}{suffix}", *_HEADER, "result"], rows, spare=_SPARE)
+        rows.append([group.name, *rate_cells(group), ", ".join(results) or "-"])
+    yield from table_lines([f"{by}{suffix}", *RATE_HEADER, "result"], rows, spare=_SPARE)
     if len(groups) > _GROUPS_SHOWN:
         yield f"… and {len(groups) - _GROUPS_SHOWN:,} more; --json lists all", "dim"
 
@@ -232,7 +233,7 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
         yield f"Cases that got worse{by_chance}{suffix}:", "bold"
     for change in worse[:_CHANGES_SHOWN]:
         edited = " (the case was edited)" if change.is_edited else ""
-        yield f"  {change.severity:<8}  {_name(change)}: {_transition(change)}{edited}", _STYLES[change.severity]
+        yield f"  {change.severity:<8}  {_name(change)}: {transition(change)}{edited}", _STYLES[change.severity]
         for note in [change.reason, *change.notes]:
             if note:
                 yield f"            {one_line(note, _REASON_WIDTH)}", "dim"
@@ -240,7 +241,7 @@ def _worse_lines(comparison: Comparison, suffix: str) -> Iterator[Line]:
         yield f"  … and {len(worse) - _CHANGES_SHOWN:,} more; --json lists all", "dim"
 
 
-def _transition(change: Change) -> str:
+def transition(change: Change) -> str:
     """Format the status of a case before and now."""
     counts = (change.repeats_before, change.repeats)
     if any(counted > 1 for _, counted in counts) and all(counted for _, counted in counts):

@@ -92,6 +92,13 @@ def print_lines(lines: Iterable[Line], hide: Callable[[str], str] = str, to_stde
             click.echo(_styled(line, style) if in_colour and style and line else line, err=to_stderr)
 
 
+def plain_text(lines: Iterable[Line]) -> str:
+    """Return lines as one text, wrapped at the width of the terminal, without colours."""
+    width = terminal_width()
+    wrapped = (line for text, _ in lines for line in wrap_line(text, width))
+    return "\n".join(wrapped).replace(_NO_BREAK, " ")
+
+
 def _styled(line: str, style: str) -> str:
     words = set(style.split())
     colour = next(iter(words - {"bold", "dim"}), None)

@@ -44,7 +44,7 @@ def exit_code(results: Results, fail_under: float | None) -> int:
     if results.answer is not None and results.answer.decides:
         fail_under = None  # it was the threshold of --until-sure
     # Rounded as in a gate: the mean of the shares 0.1 and 0.7 is 0.39999999999999997.
-    rate = None if results.pass_rate is None else round(results.pass_rate, 9)
+    rate = None if results.deciding_rate is None else round(results.deciding_rate, 9)
     if results.failed if fail_under is None else rate is not None and rate < fail_under:
         return 1
     if results.problem:
@@ -66,7 +66,9 @@ def summary_json(results: Results, hide: Hide = str) -> bytes:
     problem = results.problem
     shown = problem and {"code": problem.code, "message": hide(problem.message)}
     gates = [msgspec.to_builtins(gate) for gate in results.gates]
-    return msgspec.json.encode({**described(results.summary, results.answer), "gates": gates, "problem": shown})
+    left_out = {"quarantine": results.quarantine} if results.quarantine is not None else {}
+    summary = described(results.summary, results.answer)
+    return msgspec.json.encode({**summary, "gates": gates, "problem": shown, **left_out})
 
 
 def print_failed_gates(results: Results, hide: Hide = str) -> None:

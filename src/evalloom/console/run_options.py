@@ -13,6 +13,7 @@ from evalloom.engine.system import Catalog
 from evalloom.targets import forms
 
 if TYPE_CHECKING:
+    from evalloom.core.model import Batch
     from evalloom.engine.until_sure import Question
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -97,12 +98,15 @@ _UNTIL_SURE = (
     click.option("--margin", metavar="RATE", help="With --until-sure: how much worse is accepted. Default: 0.05."),
     click.option("--against", metavar="NAME", help="With --until-sure: compare with this baseline or batch."),
 )
+_QUARANTINE = click.option(
+    "--quarantine", metavar="FILE", help="Cases that run but do not decide the exit code; see 'evalloom history'."
+)
 _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when files change, until Ctrl-C.")
 
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
@@ -147,6 +151,8 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
         if flags.get(name):
             values[name] = True
+    if flags.get("quarantine"):
+        values["quarantine"] = flags["quarantine"]
     if flags["output"]:
         values["output"] = list(flags["output"])
     if flags["fail_under"] is not None:
@@ -201,6 +207,16 @@ def pass_rule(text: str) -> tuple[float, int | None]:
     except ValueError:
         pass
     raise usage_error("bad_option", f"--pass-if: expected 4/5, or a share such as 0.8 or 80%, got {text!r}")
+
+
+def stored_pass_rule(option: str, text: str, batch: Batch) -> float:
+    """Parse a pass rule for a stored batch, whose repeats it must fit."""
+    share, repeats = pass_rule(text)
+    stored = batch.options.get("repeat") or 1
+    if repeats not in (None, stored):
+        message = f"{option} {text} is for {repeats} repeats, and the batch has {stored}"
+        raise usage_error("bad_option", f"{message}. Give a share, such as 80%")
+    return share
 
 
 def _share(text: str) -> float:

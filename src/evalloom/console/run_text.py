@@ -12,10 +12,11 @@ from evalloom.console.outcome import exit_code
 from evalloom.core.errors import TargetUnavailable
 from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
 from evalloom.core.repeats import Count
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import list_names, one_line, pluralize, printable
 
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
+    from evalloom.engine.quarantine import QuarantineSummary
     from evalloom.engine.results import Results
     from evalloom.engine.until_sure import Answer, ProfileAnswer, Question
 
@@ -39,12 +40,17 @@ def result_lines(
     yield from _repeat_lines(summary)
     if results.answer is not None:
         yield from _answer_lines(results.answer)
+    if results.quarantine is not None:
+        yield from _quarantine_lines(results.quarantine)
     yield from more_lines
     yield from _spent(summary)
     yield "", ""
-    failures = results.worst()[:_SHOWN]
+    # What decides comes first.
+    failures = sorted(results.worst(), key=lambda pair: results.is_quarantined(pair[0]))[:_SHOWN]
     for run, scored in failures:
         yield from run_lines(run, scored, results.count_of(run))
+        if results.is_quarantined(run):
+            yield "    quarantined: it does not decide the exit code", "yellow"
     if summary.failing > len(failures):
         yield f"… and {summary.failing - len(failures):,} more that failed", "dim"
     if failures:
@@ -73,14 +79,16 @@ def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
         parts.append(f"the pass rate is over {pluralize(summary.cases, 'case')}")
     # With --until-sure, the threshold is part of its question, which has an answer above.
     is_answered = results.answer is not None and results.answer.decides
-    if fail_under is not None and summary.pass_rate is not None and not is_answered:
-        is_below = round(summary.pass_rate, 9) < fail_under
+    if fail_under is not None and results.deciding_rate is not None and not is_answered:
+        is_below = round(results.deciding_rate, 9) < fail_under
         parts.append(f"the pass rate {'is below' if is_below else 'meets'} {fail_under:.4g}")
+    if results.quarantine is not None:
+        parts.append(f"{len(results.quarantine.failing):,} failed in quarantine")
     if broken := sum(not gate.holds for gate in results.gates):
         parts.append(f"{pluralize(broken, 'gate')} {'does' if broken == 1 else 'do'} not hold")
     if results.stopped:
         return f"STOPPED: {'; '.join(parts)}", "bold yellow"
-    is_undecided = results.problem is not None and results.problem.code == "not_sure"
+    is_undecided = results.problem is not None and results.problem.code in ("not_sure", "all_quarantined")
     unfinished = "NOT DECIDED" if is_undecided else "NOT SCORED"
     words = {0: ("PASSED", "bold green"), 1: ("FAILED", "bold red"), 3: (unfinished, "bold yellow")}
     word, style = words[exit_code(results, fail_under)]
@@ -240,6 +248,20 @@ def _conclusion(question: Question, profile: ProfileAnswer) -> str:
         "open": "the cases do not decide it",
     }[profile.conclusion]
     return f"{conclusion} ({interval}, {pluralize(profile.cases, 'case')})"
+
+
+def _quarantine_lines(quarantine: QuarantineSummary) -> Iterator[Line]:
+    """Yield which quarantined cases failed, and the pass rate of the others."""
+    failing = quarantine.failing
+    failed = f"{len(failing):,} failed: {list_names(map(case_name, failing))}" if failing else "none failed"
+    rate = "no case counted"
+    if quarantine.pass_rate is not None:
+        interval = percent_interval(quarantine.pass_rate_low, quarantine.pass_rate_high)
+        rate = f"pass rate {quarantine.pass_rate:.1%} over {pluralize(quarantine.deciding_cases, 'case')}"
+        rate += f" (95 % CI {interval})"
+    ids = dict.fromkeys(case.case_id for case in quarantine.cases)
+    yield f"Quarantined: {pluralize(len(ids), 'case')}, {failed}", "yellow"
+    yield f"Without them: {rate}. This decides the exit code, gates and --fail-under", ""
 
 
 def _rates(figures: Figures) -> tuple[str, str]:

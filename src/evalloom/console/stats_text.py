@@ -34,8 +34,10 @@ def stats_lines(stats: Stats) -> Iterator[Line]:
         if dimension:
             yield "", ""
         figures = [stats.total, *groups.values()]
-        rows = [[name or f"no {dimension}", *_cells(group, stats.metric, figures)] for name, group in groups.items()]
-        yield from table_lines([dimension, *_head(stats.metric, figures)], rows)
+        rows = [
+            [name or f"no {dimension}", *figure_cells(group, stats.metric, figures)] for name, group in groups.items()
+        ]
+        yield from table_lines([dimension, *figure_names(stats.metric, figures)], rows)
     if stats.stopped_when_sure:
         yield (
             "Some of these batches stopped by their own results (--until-sure): the intervals are too narrow",
@@ -54,7 +56,8 @@ def _shown_statuses(figures: list[Figures]) -> list[str]:
     ]
 
 
-def _head(metric: Metric, figures: list[Figures]) -> list[str]:
+def figure_names(metric: Metric, figures: list[Figures]) -> list[str]:
+    """Return the header of a table of groups; `figures` are all that it shows."""
     if metric == "pass":
         return ["runs", "cases", *_shown_statuses(figures), "pass rate", "95 % CI"]
     if metric == "score":
@@ -62,7 +65,8 @@ def _head(metric: Metric, figures: list[Figures]) -> list[str]:
     return ["runs", "measured", *(["sum"] if metric != "latency" else []), "mean", "p50", "p95", "max"]
 
 
-def _cells(group: Figures, metric: Metric, figures: list[Figures]) -> list[str]:
+def figure_cells(group: Figures, metric: Metric, figures: list[Figures]) -> list[str]:
+    """Return the cells of a group below that header."""
     if isinstance(group, Counts):
         statuses = [f"{getattr(group, status):,}" for status in _shown_statuses(figures)]
         rate = "-" if group.pass_rate is None else f"{group.pass_rate:.1%}"

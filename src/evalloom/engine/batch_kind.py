@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from evalloom.analysis.compare_measures import Measures
+    from evalloom.batchlog.results import Measures
 
 from evalloom.core.model import Case, Check, Record, Run, Scored
 

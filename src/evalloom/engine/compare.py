@@ -25,9 +25,11 @@ from evalloom.batchlog import (
     find,
     find_baseline,
     has_baseline,
+    is_in_use,
     manifest,
     read_baseline,
 )
+from evalloom.batchlog.read import RUNS
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Profile
 from evalloom.core.text import did_you_mean, printable, quote
@@ -39,6 +41,8 @@ from evalloom.engine.system import Catalog
 PREFERRED = "baseline"
 """The profile or variant that others are compared with when a batch is compared within itself."""
 _LISTED = 10
+BIG_LOG = 16 * 1024**2
+"""From so many bytes of runs on, batches are compared by Parquet copies of their results."""
 Warn = Callable[[str], None]
 
 
@@ -95,6 +99,8 @@ class _Side(Struct, frozen=True):
     kind: BatchKind
     runs: Callable[[bool], Iterator[BaselineRun]]
     """Yields its runs; given True, with the ids of format 1."""
+    path: Path | None = None
+    """The folder of a batch; None for a baseline."""
 
 
 def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> ComparisonResult:
@@ -113,7 +119,7 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
     pairs = _pairs(request, now.batch, base.batch)
     if not request.any_config:
         _check_config(now, base, pairs)
-    comparisons = _comparisons(pairs, request, now, base, catalog.buckets, warn)
+    comparisons = _comparisons(pairs, request, now, base, catalog, warn)
     if not any(item.figures.cases for item in comparisons):
         counts: Counter[str] = sum((Counter(item.counts) for item in comparisons), Counter())
         listed = ", ".join(f"{number} {kind}" for kind, number in counts.items() if number) or "no run"
@@ -174,7 +180,7 @@ def _comparisons(
     request: ComparisonRequest,
     now: _Side,
     base: _Side,
-    buckets: tuple[str, ...],
+    catalog: Catalog,
     warn: Warn,
 ) -> list[Comparison]:
     has_measures = now.kind.has_measures and now.kind is base.kind
@@ -185,7 +191,7 @@ def _comparisons(
         request.allowed_drops,
         by,
         _is_selection(now.batch),
-        buckets,
+        catalog.buckets,
         earlier_note=now.kind.earlier_note,
         is_strict=request.is_strict,
         has_pass_rule=pass_if is not None,
@@ -193,17 +199,48 @@ def _comparisons(
     comparers = [Comparer(*pair, rules) for pair in pairs]
     # A side of format 1 has no other ids.
     by_number = base.batch.has_numbered_cases or now.batch.has_numbered_cases
-    for profile, result in results_of(base.runs(by_number), has_measures, pass_if):
-        for comparer, (_, name) in zip(comparers, pairs, strict=True):
-            if name == profile:
-                comparer.add_before(result)
-    for profile, result in results_of(now.runs(by_number), has_measures, pass_if):
-        for comparer, (name, _) in zip(comparers, pairs, strict=True):
-            if name == profile:
-                comparer.add(result)
+    # A system's own reasons, notes and measures need whole runs, and so do the ids of format 1.
+    needs_runs = now.kind is not PLAIN or by_number
+    if needs_runs or not _add_copies(comparers, pairs, base.path, now.path, pass_if, warn):
+        for profile, result in results_of(base.runs(by_number), has_measures, pass_if):
+            for comparer, (_, name) in zip(comparers, pairs, strict=True):
+                if name == profile:
+                    comparer.add_before(result)
+        for profile, result in results_of(now.runs(by_number), has_measures, pass_if):
+            for comparer, (name, _) in zip(comparers, pairs, strict=True):
+                if name == profile:
+                    comparer.add(result)
     if request.allowed_drops:
         _check_names(request.allowed_drops, {name for comparer in comparers for name in comparer.names})
     return conclude([comparer.result() for comparer in comparers], rules)
+
+
+def _add_copies(
+    comparers: list[Comparer],
+    pairs: list[tuple[str, str]],
+    base: Path | None,
+    now: Path | None,
+    pass_if: float | None,
+    warn: Warn,
+) -> bool:
+    """Add the results in the Parquet copies of two batches; return False if their runs are to be read instead."""
+    if base is None or now is None:
+        return False
+    files = [path / RUNS for path in (base, now)]
+    # A small log takes less time to read than DuckDB to load. The copy of a batch that is being written is used once.
+    is_big = any(file.is_file() and file.stat().st_size >= BIG_LOG for file in files)
+    if not is_big or any(is_in_use(path) for path in (base, now)):
+        return False
+    from evalloom.analysis.compare_columns import CannotCopy, CopiedResults, add_results  # deferred: imports numpy
+
+    with CopiedResults() as copies:
+        try:
+            results = copies.open(dict.fromkeys((base, now)), warn)
+        except CannotCopy:
+            return False
+        for comparer, pair in zip(comparers, pairs, strict=True):
+            add_results(comparer, results[0], results[-1], pair, pass_if)
+    return True
 
 
 def _common_pass_rule(now: Batch, base: Batch, warn: Warn) -> float | None:
@@ -245,7 +282,9 @@ def _sides(request: ComparisonRequest, catalog: Catalog, warn: Warn) -> tuple[_S
     kind = _kind(batch, catalog)
     base = _base_side(request.baseline, request.home, catalog, warn) if request.baseline else None
     changes = document_changes(base.batch, batch) if base else None
-    now = _Side(batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number, warn))
+    now = _Side(
+        batch.id, batch, kind, lambda by_number: runs_of(path, FailureReasons(kind, changes), by_number, warn), path
+    )
     return now, base or now
 
 
@@ -275,7 +314,7 @@ def _base_side(name: str, home: Path, catalog: Catalog, warn: Warn) -> _Side:
     try:
         path = find(name, home / FOLDER)
         batch = manifest(path)
-        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None, warn=warn))
+        return _Side(batch.id, batch, _kind(batch, catalog), partial(runs_of, path, None, warn=warn), path)
     except EvalloomError as error:
         if error.code != "no_batch":
             raise

@@ -72,9 +72,31 @@ def evaluate(
         why = "--tags, --filter and --limit leave none" if is_selection else "there is none in the dataset"
         raise usage_error("no_case_chosen", f"no case to run: {why}. 'evalloom inspect' shows what there is")
     live.total = cases * len(plan.profiles) * plan.options.repeats
+    if plan.quarantine is not None:
+        from evalloom.engine.quarantine import QuarantineTally  # deferred: few suites have one
+
+        live.tally = QuarantineTally(plan.quarantine)
     live.tally.order = [profile.name for profile in plan.profiles]
     with watching_users_code(warn):
-        return run_loop(_evaluate(plan, live, resume, warn))
+        results = run_loop(_evaluate(plan, live, resume, warn))
+    for message in _quarantine_warnings(plan, live.tally, results):
+        warn(message)
+    return results
+
+
+def _quarantine_warnings(plan: Plan, tally: Tally, results: Results) -> Iterator[str]:
+    """Yield which entries of a quarantine match no case, and which of its cases are stable."""
+    if plan.quarantine is None or results.stopped:
+        return
+    from evalloom.engine.quarantine import QuarantineTally, stable_warning
+
+    assert isinstance(tally, QuarantineTally)
+    options = plan.options
+    is_selection = bool(options.tags or options.filter or options.limit is not None or plan.only is not None)
+    if not is_selection:
+        yield from plan.quarantine.unmatched_warnings(tally.matched)
+    if stable := stable_warning(tally, results.path.name, results.path.parent, plan.catalog):
+        yield stable
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -93,6 +115,11 @@ def warnings(plan: Plan) -> Iterator[str]:
             message = f"{cases} an earlier one in inputs, description and checks, so only their order tells them apart"
             yield f"{source.name}: {message}. Give each an id [equal_cases]"
     yield from plan.target.warnings
+    if plan.quarantine is not None:
+        yield from plan.quarantine.expired_warnings()
+    elif plan.options.quarantine:
+        kind = plan.metadata.config["kind"]
+        yield f"run.quarantine: a {kind} batch has its own rules, and every case decides [quarantine_unused]"
     if first is None or plan.target.kind != "prompt" or first.error:
         return
     inputs = first.case.inputs
@@ -209,7 +236,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     for note in plan.target.notes():
         warn(note)
     accepted = accepted_by(options, log.batch.options)
-    return Results(log.path, summary, live.tally, plan.settings.gates, stopped, accepted, code, answer)
+    gates = plan.settings.gates
+    return Results(log.path, summary, live.tally, gates, stopped, accepted, code, answer, plan.catalog)
 
 
 def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilSure:

@@ -117,6 +117,7 @@ def _problems(system: System, parts: Parts, catalog: Catalog) -> Iterator[str]:
         ("target", {part.name for part in catalog.all_targets}, [part.name for part in parts.targets], _NAME),
         ("check", {*catalog.matchers.kinds}, [part.kind for part in parts.matchers], re.compile(r"[a-z]\w*")),
         ("reporter", {part.suffix for part in catalog.reporters}, [part.suffix for part in parts.reporters], _SUFFIX),
+        ("exporter", {part.name for part in catalog.exporters}, [part.name for part in parts.exporters], _NAME),
         (
             "command",
             {*COMMANDS, *(part.name for part in catalog.commands)},

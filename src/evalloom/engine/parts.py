@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from evalloom.engine.init import Starter
     from evalloom.matchers import Matcher
     from evalloom.reports import RunReporter
+    from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
     from evalloom.targets.base import Kind
 
@@ -46,6 +47,8 @@ class Parts(Struct, frozen=True):
     matchers: tuple[Matcher, ...] = ()
     reporters: tuple[RunReporter, ...] = ()
     """Reporters of results, for `-o`."""
+    exporters: tuple[Exporter, ...] = ()
+    """Result formats of other tools, for `evalloom export`."""
     rule_flags: tuple[RuleFlag, ...] = ()
     sections: Callable[[], tuple[Section[Any], ...]] = tuple
     """Its sections of evalloom.yaml."""

@@ -33,6 +33,7 @@ from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget
 
 if TYPE_CHECKING:
+    from evalloom.engine.quarantine import Quarantine
     from evalloom.engine.survey import Survey
     from evalloom.engine.until_sure import Question
 
@@ -83,6 +84,8 @@ class Plan(Struct, frozen=True, dict=True):
     metadata: BatchMetadata = BatchMetadata()
     question: Question | None = None
     """What decides when to stop; None to run every case."""
+    quarantine: Quarantine | None = None
+    """The cases that run and do not decide."""
     home: Path = Path()
     """The folder whose `.evalloom` holds the batches and the cache."""
 

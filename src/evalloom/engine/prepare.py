@@ -35,6 +35,7 @@ from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
 if TYPE_CHECKING:
+    from evalloom.engine.quarantine import Quarantine
     from evalloom.engine.until_sure import Question
 
 
@@ -96,7 +97,21 @@ def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
         replay=request.replay,
         metadata=request.metadata,
         question=_question(request.question, options),
+        quarantine=_quarantine(request, options, settings),
     )
+
+
+def _quarantine(request: RunRequest, options: RunSettings, settings: Settings) -> Quarantine | None:
+    """Read the file of quarantined cases: a flag is relative to the working folder, a setting to its file."""
+    # A kind of batch with its own rules decides by them.
+    if not options.quarantine or request.metadata.config.get("kind"):
+        return None
+    if request.question is not None:
+        raise usage_error("bad_option", "--until-sure and --quarantine: expected one of them, got both")
+    from evalloom.engine.quarantine import read_quarantine  # deferred: few suites have one
+
+    is_flag = "quarantine" in request.options
+    return read_quarantine(Path(options.quarantine) if is_flag else settings.folder / options.quarantine)
 
 
 def _question(question: Question | None, options: RunSettings) -> Question | None:

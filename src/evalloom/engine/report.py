@@ -12,6 +12,7 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import is_in_use, manifest
 from evalloom.core.model import Batch, Case, Run
+from evalloom.engine.cases import with_checks
 from evalloom.engine.compare import ComparisonRequest, ComparisonResult, base_batch
 from evalloom.engine.plan import CHECK_LISTS
 from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs
@@ -51,7 +52,7 @@ def stored_results(path: Path, catalog: Catalog, config: str = "") -> Results:
     if answer is not None:
         summary = answer.with_intervals(summary)
     accepted = accepted_by(settings.run, batch.options)
-    return Results(path, summary, tally, settings.gates, accepted=accepted, answer=answer)
+    return Results(path, summary, tally, settings.gates, accepted=accepted, answer=answer, catalog=catalog)
 
 
 def _answer(batch: Batch) -> Answer | None:
@@ -90,6 +91,7 @@ def report_of(
         stopped=results.stopped,
         compared=compared,
         case_of=partial(_case_of, catalog=catalog, batch=batch),
+        is_quarantined=results.is_quarantined,
         damage=rows.damage,
     )
 
@@ -119,6 +121,7 @@ def _state(path: Path, batch: Batch) -> BatchState:
 
 def _case_of(run: Run, catalog: Catalog, batch: Batch) -> Case | None:
     try:
-        return case_of(run, catalog.formats, batch.options.get(CHECK_LISTS, "plain"))
+        case = case_of(run, catalog.formats, batch.options.get(CHECK_LISTS, "plain"))
+        return with_checks(case, (), batch.config, catalog)
     except DamagedRun:
         return None

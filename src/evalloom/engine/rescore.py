@@ -52,6 +52,8 @@ class RescoreRequest(Struct, frozen=True):
     pass_if: float | None = None
     """The share of its repeats that must pass for a case to pass; None for the rule of the batch."""
     allow_unscored: bool = False
+    added: tuple[Check, ...] = ()
+    """Checks of Python code, in addition to those of the file `checks`."""
 
 
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
@@ -77,17 +79,18 @@ async def _rescore(
     pass_if = earlier.options.get("pass_if") if request.pass_if is None else request.pass_if
     matchers = catalog.matchers
     own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
-    extra = own + further
+    extra = own + further + request.added
     functions = {
         **matchers.functions_of(own, settings.folder),
         **matchers.functions_of(further, Path(request.checks).parent),
+        **matchers.functions_of(request.added),
     }
     llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache, ends_on_outage=True), warn)
     checkers = services(settings, llms, judge, request.allow_code, functions, matchers)
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
-    tally = Tally(pass_if)
+    tally = _tally(settings, pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
@@ -126,7 +129,16 @@ async def _rescore(
         log.finish(msgspec.structs.replace(batch, **facts))
     is_allowed = request.allow_unscored or settings.run.allow_unscored
     options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
-    return Results(path, summary, tally, settings.gates, accepted=accepted_by(options, batch.options))
+    accepted = accepted_by(options, batch.options)
+    return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
+
+
+def _tally(settings: Settings, pass_if: float | None) -> Tally:
+    if not settings.run.quarantine:
+        return Tally(pass_if)
+    from evalloom.engine.quarantine import QuarantineTally, read_quarantine  # deferred: few suites have one
+
+    return QuarantineTally(read_quarantine(settings.folder / settings.run.quarantine), pass_if)
 
 
 def with_thresholds(case: Case, thresholds: dict[str, float]) -> Case:

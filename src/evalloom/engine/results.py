@@ -17,7 +17,13 @@ from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
 
 if TYPE_CHECKING:
+    import pandas
+    import polars
+
     from evalloom.analysis.gates import GateResult
+    from evalloom.engine.quarantine import QuarantineSummary
+    from evalloom.engine.show_results import FailedRun
+    from evalloom.engine.system import Catalog
     from evalloom.engine.until_sure import Answer
     from evalloom.settings import RunSettings
 
@@ -56,11 +62,14 @@ class Results:
         accepted: Accepted = NOTHING_ACCEPTED,
         stop_code: str = "",
         answer: Answer | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         """`stop_code` is the code of the message `stopped`, if it has one."""
         self.answer = answer
         """What --until-sure decided; None without it."""
         self.path = path
+        """The folder of the batch."""
+        self._catalog = catalog
         self._accepted = accepted
         self._stop_code = stop_code
         self.summary = summary
@@ -70,8 +79,16 @@ class Results:
         if gate_texts:
             from evalloom.analysis import gates  # deferred: few suites have gates
 
-            self.gates = [gates.parse(text).check(tally) for text in gate_texts]
+            self.gates = [gates.parse(text).check(tally.deciding) for text in gate_texts]
         self._tally = tally
+        self._decided = summary if tally.deciding is tally else tally.deciding.summary()
+        """The figures of the cases that are not in quarantine."""
+        self.quarantine: QuarantineSummary | None = None
+        """The cases in quarantine; None if there are none."""
+        if tally.deciding is not tally:
+            from evalloom.engine.quarantine import summary_of  # deferred: few suites have one
+
+            self.quarantine = summary_of(tally, self._decided)
 
     def __iter__(self) -> Iterator[tuple[Run, Scored]]:
         return stored_runs(self.path)
@@ -114,13 +131,18 @@ class Results:
         """Why this is not a success although nothing failed; None if nothing is left open, or it is accepted."""
         if self._stop_code:
             return BatchProblem(self._stop_code, self.stopped)
-        nothing = self._tally.reasons.get(("unscored", NOTHING_EXPECTED), 0)
-        unscored = self.summary.unscored - nothing
+        decided = self._decided
+        if self.quarantine is not None and not decided.total:
+            number = pluralize(len(self.quarantine.cases), "case")
+            message = f"every case is in quarantine ({number}), so nothing decides. Take some out of the file"
+            return BatchProblem("all_quarantined", message)
+        nothing = self._tally.deciding.reasons.get(("unscored", NOTHING_EXPECTED), 0)
+        unscored = decided.unscored - nothing
         accepted = self._accepted
         if unscored:
             is_accepted = accepted.allow_unscored or (accepted.has_own_outcome and not self.could_not_score)
-            return None if is_accepted else unscored_problem(unscored, self.summary.total, self.unscored())
-        if nothing and not self.summary.passed + self.summary.failed:
+            return None if is_accepted else unscored_problem(unscored, decided.total, self.unscored())
+        if nothing and not decided.passed + decided.failed:
             return None if accepted.no_checks or accepted.has_own_outcome else NOTHING_CHECKED
         if self.answer is not None and self.answer.decides and not self.answer.is_sure:
             return BatchProblem("not_sure", self.answer.why_open)
@@ -131,7 +153,16 @@ class Results:
         """Whether cases failed; with --until-sure, whether it decided that too many do."""
         if self.answer is not None and self.answer.decides:
             return self.answer.is_bad
-        return bool(self.summary.failing)
+        return bool(self._decided.failing)
+
+    def is_quarantined(self, run: Run) -> bool:
+        """Whether the case of a run is in quarantine."""
+        return self.quarantine is not None and self.quarantine.includes(run)
+
+    @property
+    def deciding_rate(self) -> float | None:
+        """The pass rate that --fail-under is about: without the cases in quarantine."""
+        return self._decided.pass_rate
 
     @property
     def pass_rate(self) -> float | None:
@@ -143,10 +174,55 @@ class Results:
         is_open = self.stopped or self.problem is not None
         return not self.failed and not is_open and all(gate.holds for gate in self.gates)
 
+    @property
+    def failures(self) -> list[FailedRun]:
+        """The runs that failed or met an error, read from the log each time, in the order of the cases."""
+        from evalloom.engine.show_results import failed_runs
+
+        return list(failed_runs(self))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return one row for each run as a pandas DataFrame, with the columns of the view `runs`."""
+        from evalloom.engine.frames import runs_to_pandas
+
+        return runs_to_pandas(self.path, self.catalog)
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return one row for each run as a polars DataFrame, with the columns of the view `runs`."""
+        from evalloom.engine.frames import runs_to_polars
+
+        return runs_to_polars(self.path, self.catalog)
+
+    def save(self, path: str | Path, *, force: bool = False, lang: str = "en") -> Path:
+        """Write the results to a file, as `-o` does: .html, .csv, .json, .jsonl, .xml …
+
+        `force` replaces a file that is not a report of evalloom.
+        """
+        from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
+
+        outputs = reporters_for([str(path)], self.catalog.reporters)
+        refuse_replacing_results(outputs, force, manifest(self.path))
+        if not force:
+            refuse_claimed(file for file, _ in outputs)
+        write_outputs(self, outputs, self.catalog, lang)
+        return Path(path)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The systems that read the batch again."""
+        from evalloom.engine.system import Catalog
+
+        return self._catalog or Catalog()
+
     def __repr__(self) -> str:
-        summary = self.summary
-        rate = "no case counted" if summary.pass_rate is None else f"pass rate {summary.pass_rate:.1%}"
-        return f"<Results of {summary.batch}: {summary.total} runs, {rate}>"
+        from evalloom.engine.show_results import results_text
+
+        return results_text(self)
+
+    def _repr_html_(self) -> str:
+        from evalloom.engine.show_results import results_html
+
+        return results_html(self)
 
 
 def described(summary: Summary, answer: Answer | None) -> Record:

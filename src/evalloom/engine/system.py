@@ -26,12 +26,13 @@ if TYPE_CHECKING:
     from evalloom.engine.parts import RuleFlag as RuleFlag
     from evalloom.matchers import Matchers
     from evalloom.reports import RunReporter
+    from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
     from evalloom.targets.base import Kind
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "report", "baseline", "batches", "stats", "sql"),
+    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "export"),
     *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
@@ -126,6 +127,12 @@ class Catalog:
         from evalloom.reports import RUN_REPORTERS
 
         return (*RUN_REPORTERS, *self._all(lambda parts: parts.reporters))
+
+    @cached_property
+    def exporters(self) -> tuple[Exporter, ...]:
+        from evalloom.reports.exporters import EXPORTERS
+
+        return (*self._all(lambda parts: parts.exporters), *EXPORTERS)
 
     @cached_property
     def commands(self) -> tuple[Command, ...]:

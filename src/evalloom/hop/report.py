@@ -66,24 +66,31 @@ def result_row(run: Run) -> Record:
     record = {name: value for name, value in normalize_input(run.raw).items() if name not in RESULT_FIELDS}
     return {
         **record,
-        "hop_result": "null" if run.error else encode(run.output.value).decode(),
+        "hop_result": "null" if _failure(run) else encode(run.output.value).decode(),
         "hop_stats": _stats(run),
         "profile": run.profile,
     }
 
 
+def _failure(run: Run) -> str:
+    """Return why a run has no result. A skipped or blocked case is an error: the format has no other word for it."""
+    skipped = f"skipped: {run.skipped}" if run.skipped else ""
+    return run.error or skipped or (f"blocked: {run.blocked}" if run.blocked else "")
+
+
 def _stats(run: Run) -> Record:
     steps = [entry for entry in run.trace if entry.get("type") == "step"]
     path = [{name: step[name] for name in _STEP if name in step} for step in steps]
-    failed = {"error": run.error} if run.error else {}
+    failure = _failure(run)
+    failed = {"error": failure} if failure else {}
     # The format has no repeats; the number keeps the rows of one case distinct.
     repeated = {"repeat": run.repeat} if run.repeat else {}
     return {
         "retry_count": sum(step.get("retry_count") or 0 for step in path),
         "execution_path": path,
-        "status": "ERROR" if run.error else "OK",
+        "status": "ERROR" if failure else "OK",
         **failed,
-        "hop_status": run.outcome,
+        "hop_status": "FAIL" if failure else run.outcome,
         **repeated,
     }
 

@@ -68,6 +68,7 @@ def _example() -> Example:
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.hop.dialect import DIALECT
+    from evalloom.reports.exporters import Exporter
     from evalloom.reports.lazy import LazyReporter
     from evalloom.targets.base import Kind
 
@@ -76,6 +77,7 @@ def _parts() -> Parts:
         dialects=(DIALECT,),
         targets=(Kind("hoplet", "TASK", what, _hoplet, ("observer",)),),
         reporters=(LazyReporter("hop", ".hop.jsonl", _result_file),),
+        exporters=(Exporter("hop", ".hop.jsonl", _result_file, "HOP result file", needs_records=True),),
         rule_flags=(RuleFlag("--contract", "HOP: metainfo.md, YAML or FILE.py[:function].", _check_contract, "FILE"),),
         own_files=("observer.jsonl",),
         results=_results,

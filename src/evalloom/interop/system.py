@@ -9,6 +9,7 @@ from evalloom.engine.system import System
 if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.parts import Parts
+    from evalloom.reports import RunReporter
 
 
 def _example() -> Example:
@@ -17,11 +18,26 @@ def _example() -> Example:
     return EXAMPLE
 
 
+def _promptfoo() -> RunReporter:
+    from evalloom.interop.promptfoo import results
+
+    return results
+
+
+def _openai_evals() -> RunReporter:
+    from evalloom.interop import openai_evals_log
+
+    return openai_evals_log
+
+
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
     from evalloom.interop.promptfoo import dialect as promptfoo
+    from evalloom.reports.exporters import Exporter
 
+    what = "results of 'promptfoo eval -o x.json', version 3"
+    promptfoo_results = Exporter("promptfoo", ".promptfoo.json", _promptfoo, what)
     return Parts(
         dialects=(
             promptfoo.DIALECT,
@@ -30,6 +46,11 @@ def _parts() -> Parts:
             deepeval.DIALECT,
             ragas.DIALECT,
             pydantic_evals.DIALECT,
+        ),
+        reporters=(promptfoo_results,),
+        exporters=(
+            promptfoo_results,
+            Exporter("openai-evals", ".evals.jsonl", _openai_evals, "log of 'oaieval'"),
         ),
         example=_example,
     )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.reports import RunReporter
     from evalloom.settings.section import Section
 
 
@@ -54,14 +55,24 @@ def _sections() -> tuple[Section[Any], ...]:
     return (SECTION,)
 
 
+def _results() -> RunReporter:
+    from evalloom.prompt_eval.reports import results
+
+    return results
+
+
 def _parts() -> Parts:
     from evalloom.data.formats import Document
     from evalloom.engine.parts import Parts
     from evalloom.prompt_eval.dialect import DIALECT
+    from evalloom.reports.exporters import Exporter
+
+    what = "prompt-eval results: test_cases_with_results.json, or with scores final_scored_results.json"
 
     return Parts(
         dialects=(DIALECT,),
         documents=(Document("a test plan", "it has test points", is_plan, _findings),),
+        exporters=(Exporter("prompt-eval", ".prompt-eval.json", _results, what, needs_records=True),),
         sections=_sections,
         starter=_starter,
         example=_example,

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import structs
 
-from evalloom.analysis.compare_measures import Measures
+from evalloom.batchlog.results import Measures
 from evalloom.core.model import Case, Check, Record, Run, Scored
 from evalloom.core.ranking import file_of, names_at
 from evalloom.engine.batch_kind import BatchKind

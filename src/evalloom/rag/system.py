@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.reports import RunReporter
     from evalloom.settings.section import Section
 
 
@@ -59,9 +60,16 @@ def _batch_kinds() -> tuple[BatchKind, ...]:
     return (BATCH_KIND,)
 
 
+def _report() -> RunReporter:
+    from evalloom.rag.reports import batch
+
+    return batch
+
+
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.rag.dialect import BUCKETS, DIALECT
+    from evalloom.reports.exporters import Exporter
 
     return Parts(
         dialects=(DIALECT,),
@@ -69,6 +77,7 @@ def _parts() -> Parts:
             RuleFlag("--check-sources-exist", "RAG: every expected source must exist under --root.", _check_sources),
             RuleFlag("--check-must-include-in-sources", "RAG: look for must_include in the sources.", _check_anchors),
         ),
+        exporters=(Exporter("rag", ".rag.json", _report, "report of 'evalloom rag', as JSON"),),
         sections=_sections,
         batch_kinds=_batch_kinds,
         buckets=BUCKETS,

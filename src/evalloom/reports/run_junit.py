@@ -36,9 +36,11 @@ _IN_ATTRIBUTE = _IN_TEXT | str.maketrans({'"': "&quot;", "\t": "&#9;", "\n": "&#
 
 def _element(repeats: list[ReportRow], report: RunReport) -> str:
     """Return the element that tells why a case did not pass; empty if it passed, in all repeats or by the pass rule."""
-    _, worst = repeats[0]
+    run, worst = repeats[0]
     if worst.status == "passed" or meets(count_of(repeats), report.summary.get("pass_if")):
         return ""
+    if report.is_quarantined(run):
+        return "skipped"
     return "error" if is_open(worst, report.problem) else _ELEMENTS[worst.status]
 
 
@@ -88,7 +90,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
             element = _element(repeats, report)
             seconds = sum(run.duration_s for run, _ in repeats)
             suite.counts.add(element, seconds)
-            suite.body.write(_testcase(repeats, element, seconds).encode())
+            suite.body.write(_testcase(repeats, element, seconds, report.is_quarantined(repeats[0][0])).encode())
             total.add(element, seconds)
         for gate in report.gates:
             total.add("" if gate["holds"] else "failure", 0.0)
@@ -115,7 +117,7 @@ def _write_gates(gates: list[Record], stream: IO[bytes]) -> None:
     stream.write(b"  </testsuite>\n")
 
 
-def _testcase(repeats: list[ReportRow], element: str, seconds: float) -> str:
+def _testcase(repeats: list[ReportRow], element: str, seconds: float, is_quarantined: bool) -> str:
     run, _ = repeats[0]
     shown = {
         # Without the suffix, which a CI server would take for the name of a class.
@@ -131,10 +133,10 @@ def _testcase(repeats: list[ReportRow], element: str, seconds: float) -> str:
     opening = f"    <testcase{_attributes(shown)}"
     if not element:
         return f"{opening}/>\n"
-    return f"{opening}>\n      {_outcome(repeats, element)}\n    </testcase>\n"
+    return f"{opening}>\n      {_outcome(repeats, element, is_quarantined)}\n    </testcase>\n"
 
 
-def _outcome(repeats: list[ReportRow], element: str) -> str:
+def _outcome(repeats: list[ReportRow], element: str, is_quarantined: bool) -> str:
     """Explain a case by its worst repeat."""
     run, scored = repeats[0]
     verdicts = not_passed(scored)
@@ -142,6 +144,8 @@ def _outcome(repeats: list[ReportRow], element: str) -> str:
     if len(repeats) > 1:
         passed, counted = count_of(repeats)
         message = f"{passed} of {counted} repeats passed: {message}"
+    if is_quarantined:
+        message = f"in quarantine: {message}"
     opening = f"{element}{_attributes({'message': message, 'type': scored.status})}"
     place = f"{run.origin.file}:{run.origin.line}" if run.origin.line else ""
     # A digest says nothing to a person, and many viewers show neither file nor line.

@@ -129,6 +129,7 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     max_time: Seconds | None = None
     fail_under: Annotated[Share, Meta(description="The lowest pass rate that is a success, from 0 to 1.")] | None = None
     output: Annotated[list[str], Meta(title="a list of files")] = []
+    quarantine: Annotated[str, Meta(description="A file of cases that do not decide the exit code.")] = ""
 
     @property
     def repeats(self) -> int:

@@ -22,6 +22,10 @@ _STARTS = (
     # JSON Lines of runs, and of replayed rows.
     rb'\{"case_id":' + _TEXT + rb',"profile":' + _TEXT + rb',"repeat":\d+,"outcome":"',
     rb'\{"runId":"[^"]*","createdAt":"[^"]*","projectId":' + _TEXT + rb',"datasetId":"',
+    # Exports: results of promptfoo, a log of oaieval, OpenTelemetry spans.
+    rb'\{"evalId":"evalloom-[^"]*","results":\{"version":3,',
+    rb'\{"spec":\{"created_by":"evalloom",',
+    rb'\{"resourceSpans":\[\{"resource":\{"attributes":\[\{"key":"service.name","value":\{"stringValue":"evalloom"\}\},',
     # JUnit.
     rb'<\?xml version="1.0" encoding="UTF-8"\?>\n'
     rb'<testsuites tests="\d+" failures="\d+" errors="\d+" skipped="\d+" time="[\d.]+">',

@@ -366,6 +366,23 @@ def _check(written: Record, variables: Record, shared: Record) -> Check:
     return Check(_kind(type_, expected), expected, name=metric if isinstance(metric, str) else "", options=options)
 
 
+_TYPE_OF_KIND = {**{kind: type_ for type_, kind in reversed(_KINDS.items())}, "json_schema": "is-json"}
+
+
+def type_of(check: Check) -> str:
+    """The type of assert that a check is; its own kind where promptfoo has no such type."""
+    variant = check.options.get("variant")
+    if check.kind == "judge" and variant in _JUDGED:
+        type_ = str(variant)
+    elif check.kind == "similarity" and f"similar:{variant}" in _SIMILAR:
+        type_ = f"similar:{variant}"
+    elif check.kind == "rouge":
+        type_ = "rouge-l" if variant == "l" else "rouge-n"
+    else:
+        type_ = _TYPE_OF_KIND.get(check.kind, check.kind)
+    return f"not-{type_}" if check.options.get("negate") else type_
+
+
 def _unsupported(written: Record, type_: str, variables: Record) -> str:
     """Why an assert cannot be scored as in promptfoo; empty when it can."""
     value = written.get("value")

@@ -1,0 +1,42 @@
+"""`evalloom.report`: a stored batch as files, in any format that results have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from evalloom import catalog
+from evalloom.api.options import AnyBatch, batch_name
+from evalloom.core.verbs import Warn, verb, warn_caller
+from evalloom.engine.write_report import ReportRequest, write_report
+
+
+@verb()
+def report(
+    batch: AnyBatch,
+    *output: str | Path,
+    against: AnyBatch = "",
+    any_config: bool = False,
+    config: str | Path = "",
+    force: bool = False,
+    lang: str = "en",
+    warn: Warn | None = None,
+) -> list[Path]:
+    """Write a batch to files, as `evalloom report` does, and return their paths. Nothing is run or scored.
+
+    batch: results, a path, an id or a unique beginning of one, or "latest".
+    output: files; the extension is the format: .html, .csv, .json, .jsonl, .xml …
+    against: show what changed against this baseline or batch, in .html and .json.
+    config: the settings file with the gates. lang: "en" or "zh". force: replace files that are not our reports.
+
+    >>> evalloom.report("latest", "report.html", against="good")
+    """
+    request = ReportRequest(
+        batch_name(batch),
+        tuple(map(str, output)),
+        batch_name(against),
+        any_config,
+        str(config),
+        force,
+        lang,
+    )
+    return write_report(request, catalog.load_for_python(), warn_caller(warn))
