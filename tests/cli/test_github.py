@@ -76,6 +76,12 @@ def test_ten_cases_are_annotated_and_the_others_counted() -> None:
     assert lines[10].startswith("::notice title=evalloom::3 more failing cases")
 
 
+def test_a_case_in_quarantine_is_not_annotated() -> None:
+    rows = [(Run(f"k{n}", f"c{n}", number=n, error="bad"), Scored(f"k{n}", "error")) for n in range(2)]
+    report = RunReport({}, {}, [], rows, is_quarantined=lambda run: run.case_id == "c0")
+    assert list(failure_annotations(report)) == ["::error title=c1::bad"]
+
+
 def test_no_command_comes_from_the_data() -> None:
     text = "a,line=9::\n::set-env name=X::y"
     run = Run("k", text, text, error=text, origin=Origin(text, 3))

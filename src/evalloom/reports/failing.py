@@ -18,7 +18,8 @@ def failing_cases(report: RunReport, rows: Iterable[ReportRow], only_lost: bool 
     for key, repeats in _cases(report, rows):
         run, scored = repeats[0]
         is_bad = scored.status in ("failed", "error") and not meets(count_of(repeats), pass_if)
-        if is_bad and (lost is None or key in lost):
+        # A case in quarantine does not decide.
+        if is_bad and (lost is None or key in lost) and not report.is_quarantined(run):
             yield run, scored
 
 
