@@ -91,11 +91,14 @@ class ResultFile:
         self._path = path
 
     def columns(self, profile: str) -> _Columns:
-        """Read the numbers of a profile. DuckDB keeps the order of a file."""
-        query = f"""SELECT file_row_number AS row, content, pair, "group", coalesce(score, 'nan') AS score,
-            coalesce(latency_s, 'nan') AS latency_s, tokens, cost FROM {self._table} WHERE profile = ?"""
+        """Read the numbers of a profile, whose rows follow each other. DuckDB keeps the order of a file."""
+        where = f"FROM {self._table} WHERE profile = ?"
+        first = self._connection.execute(f"SELECT file_row_number {where} LIMIT 1", [profile]).fetchone()
+        query = f"""SELECT content, pair, "group", coalesce(score, 'nan') AS score,
+            coalesce(latency_s, 'nan') AS latency_s, tokens, cost {where}"""
         found = self._connection.execute(query, [profile]).fetchnumpy()
-        return _Columns(*(numpy.asarray(found[name]) for name in _Columns._fields))
+        row = numpy.arange(len(found["pair"])) + (first[0] if first else 0)
+        return _Columns(row, *(numpy.asarray(found[name]) for name in _Columns._fields[1:]))
 
     def results(self, rows: _Numbers, pass_if: float | None) -> Iterator[CaseResult]:
         """Yield the results in some rows, in the order of the file."""
