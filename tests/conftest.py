@@ -24,6 +24,10 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
 from evalloom.targets import BuiltTarget
 
+# In a job of GitHub Actions, commands print more; tests that are about it set these themselves.
+for _name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
+    os.environ.pop(_name, None)
+
 # Set by .ci/run, whose machine has everything: there a skipped test is one that nobody runs.
 REQUIRE_ALL = os.environ.get("EVALLOOM_REQUIRE_ALL") == "1"
 

@@ -37,6 +37,8 @@ def test_a_reason_that_all_share_stays_as_it_is() -> None:
         ("https://a.example/x?y=1 refused", "http://b.example refused"),
         ("run 0f8fad5b-d9cb-469f-a165-70867728950e", "run 7c9e6679-7425-40de-944b-e07fc1f90ae7"),
         ("a\n  b", "a b"),
+        ("no JSON in it: 'How long'", "no JSON in it: 'How long is the warran…"),
+        ('missing ["a.md"]; the sources: ["b.md","c.md"]', 'missing ["x.md", "y.md"]; the sources: ["z.md"]'),
     ],
 )
 def test_reasons_of_one_kind_are_equal(one: str, other: str) -> None:

@@ -56,7 +56,7 @@ def test_show_tells_runs_and_one_case_with_its_trace(call: Call) -> None:
     assert re.search(r"^it    failed      0 +[\d.]+ ms  structural: expected 'Rome', got 'Milan'$", shown, re.MULTILINE)
     assert shown.endswith(f"2 cases\nNext: evalloom batches show {id} --case it\n")
     failed = call("batches", "show", "latest", "--status", "failed").out
-    assert "it    failed" in failed and "passed" not in failed and "\n1 case failed\n" in failed
+    assert "it    failed" in failed and "passed" not in failed and "\n1 case with a failed run\n" in failed
     one = call("batches", "show", "latest", "--case", "fr").out
     assert "user: Paris" in one and "answer: Paris" in one and "FAILED" not in one
     assert "1 to 1 of 2 cases; 1 more: --page 2" in call("batches", "show", "latest", "--limit", "1").out
@@ -174,3 +174,18 @@ def test_filters_of_cases_combine_and_pages_say_what_is_left(call: Call) -> None
     assert wrong.code == 2 and "--page: expected a page from 1 to 1, got 2" in wrong.err
     page = call("batches", "show", "latest", "--json", "--tag", "even", "--limit", "2", "--page", "2").out
     assert [json.loads(line)["run"]["case_id"] for line in page.splitlines()] == ["c4", "c6"]
+
+
+@pytest.mark.req("WORK-5", "WORK-7")
+def test_a_flaky_case_is_no_case_that_passed_and_none_that_failed(in_process: Call) -> None:
+    Path("cases.jsonl").write_text('{"id": "a", "q": "x", "expected_output": "y"}\n', encoding="utf-8")
+    code = "from itertools import count\nTURN = count()\ndef answer(q):\n    return 'y' if next(TURN) else 'n'\n"
+    Path("flaky.py").write_text(code, encoding="utf-8")
+    in_process("run", "cases.jsonl", "--target", "python:flaky.py:answer", "--repeat", "3")
+    for status in ("passed", "failed"):
+        shown = in_process("batches", "show", "latest", "--status", status).out
+        assert f"{status} (2 of 3)" in shown and f"\n1 case with a {status} run\n" in shown
+    assert (
+        "\nNo case with a run in error, tagged 'x'"
+        in in_process("batches", "show", "latest", "--status", "error", "--tag", "x").out
+    )

@@ -341,3 +341,27 @@ def test_equal_cases_are_told_before_the_run(call: Call) -> None:
     done = call("run", "tests.json", "--target", "prompt:prompt.md", "--profile", "echo")
     assert "tests.json: 2 cases equal an earlier one in inputs, description and checks" in done.err
     assert "[equal_cases]" in done.err
+
+
+COUNTED = """
+from collections import defaultdict
+from itertools import count
+TURN = defaultdict(count)
+def answer(q):
+    return "y" if next(TURN[q]) < SHARES[int(q)] else "n"
+"""
+
+
+@pytest.mark.req("WORK-6", "WORK-7")
+def test_a_rounding_error_is_shown_as_no_difference(call: Call) -> None:
+    rows = [{"id": f"c{number}", "q": str(number), "expected_output": "y"} for number in range(40)]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    batches = []
+    # Both are 107 of 120, and the sums of their thirds differ in the last digit.
+    for changed in ({1: 2, 5: 2, 9: 2, 13: 2}, {9: 2, 21: 2, 29: 1}):
+        shares = [changed.get(number, 0 if number in (3, 4, 7) else 3) for number in range(40)]
+        Path("counted.py").write_text(f"SHARES = {shares}\n{COUNTED}", encoding="utf-8")
+        done = call("run", "cases.jsonl", "--target", "python:counted.py:answer", "--repeat", "3", "--json")
+        batches.append(json.loads(done.out)["batch"])
+    told = call("compare", batches[1], "--against", batches[0]).out
+    assert " +0.0 points" in told and "e-1" not in told

@@ -119,6 +119,15 @@ def test_one_case_over_time(call: Call) -> None:
     assert unknown.code == 2 and "Did you mean 'case-5'?" in unknown.err
 
 
+def test_the_reason_stays_beside_its_run_in_a_narrow_terminal(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    break_target()
+    run(call, 1), run(call, 1)
+    text = call("history", "--case", "case-5").out
+    assert "changed" not in text and "profile" not in text
+    assert len([line for line in text.splitlines() if "failed" in line and "expected" in line]) == 2
+
+
 def test_what_a_case_expects_may_change(call: Call) -> None:
     run(call, 1)
     write_cases(expected_output="other")

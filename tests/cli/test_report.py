@@ -44,7 +44,7 @@ def test_run_score_and_report_write_the_same_page(call: Call) -> None:
     assert '"question"' in page("report.html") or '["q",{"v":"n"}]' in page("report.html")
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".xml", ".html"])
+@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".xml", ".html", ".md"])
 def test_every_format_of_a_run_can_be_written_later(call: Call, suffix: str) -> None:
     ran(call, "yn", "-o", f"run{suffix}")
     assert call("report", "latest", "-o", f"report{suffix}").code == 0
@@ -75,7 +75,7 @@ def test_a_format_without_a_place_for_a_comparison_is_refused(call: Call) -> Non
     first = ran(call, "yy")
     for command in ("report", "compare"):
         done = call(command, "latest", "--against", first, "-o", "x.csv")
-        assert done.code == 2 and "[unknown_format]" in done.err and ".html or .json" in done.err
+        assert done.code == 2 and "[unknown_format]" in done.err and ".html, .md or .json" in done.err
     assert not Path("x.csv").exists()
 
 
@@ -138,3 +138,16 @@ def test_gates_of_the_settings_are_on_the_page(call: Call) -> None:
     Path("evalloom.yaml").write_text("gates: ['pass_rate >= 90%']\n")
     call("report", "latest", "-o", "report.html")
     assert "1 of 1 gates do not hold." in page("report.html") and "it is 0.5" in page("report.html")
+
+
+@pytest.mark.req("WORK-16")
+def test_what_until_sure_decided_is_in_the_report_with_its_interval(call: Call) -> None:
+    rows = [{"id": f"c{number}", "q": "n", "expected_output": "y"} for number in range(200)]
+    Path("cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    flags = ("--until-sure", "--fail-under", "0.9", "-j", "1", "--json")
+    done = call("run", "cases.jsonl", "--target", "prompt:prompt.md", "--profile", "echo", *flags, "-o", "run.md")
+    assert call("report", "latest", "-o", "report.md", "-o", "report.html").code == 0
+    high = 100 * json.loads(done.out)["pass_rate_high"]
+    for file in ("run.md", "report.md", "report.html"):
+        assert "of 200 cases in random order: the pass rate is below 90 % (always-valid 95 % CI 0.0–" in page(file)
+        assert f"0.0–{high:.1f} %" in page(file)

@@ -161,7 +161,7 @@ def test_python_variables_and_the_environment_are_not_read(call: Call, monkeypat
 def test_a_query_that_takes_too_long_is_stopped(call: Call) -> None:
     endless = "select count(*) from range(100000000) a, range(1000000) b where a.range != b.range"
     done = call("sql", endless, "--timeout", "0.3")
-    assert done.code == 3 and "stopped after 0.3 seconds" in done.err and "[query_timeout]" in done.err
+    assert done.code == 3 and "stopped after 0.3 s." in done.err and "[query_timeout]" in done.err
 
 
 def test_batches_are_named_as_elsewhere(call: Call) -> None:

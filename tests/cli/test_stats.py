@@ -86,3 +86,19 @@ def test_several_batches_count_a_case_once(stats: Call, in_process: Call) -> Non
     result = json.loads(stats(".evalloom/batches", "--by", "batch", "--json").out)
     assert (result["total"]["total"], result["total"]["cases"]) == (16, 8)
     assert list(result["by"]["batch"]) == result["batches"]
+
+
+@pytest.mark.req("WORK-5")
+def test_a_batch_that_ended_by_its_own_results_has_no_interval(in_process: Call) -> None:
+    in_process("run", "cases.jsonl", "--target", "python:functions:off")
+    in_process("run", "cases.jsonl", "--target", "python:functions:off", "--until-sure", "--margin", "0.4")
+    told = in_process("stats", ".evalloom/batches", "--by", "batch,tag", "--json").out
+    figures = json.loads(told)
+    plain, sure = figures["by"]["batch"].values()
+    assert figures["until_sure"] == list(figures["by"]["batch"])[1:]
+    assert plain["pass_rate_low"] is not None
+    assert sure["pass_rate"] is not None and sure["pass_rate_low"] is sure["pass_rate_high"] is None
+    assert figures["total"]["pass_rate_low"] is None
+    assert "--until-sure" in in_process("stats").out
+    scores = json.loads(in_process("stats", "--metric", "score", "--json").out)
+    assert scores["total"]["mean"] is not None and scores["total"]["low"] is None

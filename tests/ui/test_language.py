@@ -12,11 +12,14 @@ from jinja2 import Environment, nodes
 from markupsafe import Markup
 
 import evalloom
+from evalloom.rag.reports.chinese import PHRASES as rag_phrases
 from evalloom.ui.chinese import PHRASES
 from evalloom.ui.language import language, language_of, phrases_in_script
 
 pytestmark = pytest.mark.req("WORK-14")
 SOURCE = Path(evalloom.__file__).parent
+SYSTEMS = {"rag": rag_phrases}
+"""The phrases that a system has in addition, by its folder."""
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 
@@ -41,26 +44,35 @@ def in_template(file: Path) -> Iterator[str]:
             ][-1:]
 
 
-def used() -> set[str]:
+def used(folder: Path = SOURCE) -> set[str]:
     phrases: set[str] = set()
-    for file in SOURCE.rglob("*.py"):
+    for file in folder.rglob("*.py"):
         phrases |= set(in_python(file))
-    for file in SOURCE.rglob("templates/*.html"):
+    for file in folder.rglob("templates/*.html"):
         phrases |= set(in_template(file))
-    for file in SOURCE.rglob("templates/*.js"):
+    for file in folder.rglob("templates/*.js"):
         phrases |= set(phrases_in_script(file.read_text("utf-8")))
     return phrases
 
 
 def test_every_phrase_has_a_chinese_entry_and_no_entry_is_left_over() -> None:
     assert len(used()) > 100
-    assert sorted(used() - PHRASES.keys()) == []
-    assert sorted(PHRASES.keys() - used()) == []
+    known = set(PHRASES).union(*SYSTEMS.values())
+    assert sorted(used() - known) == []
+    assert sorted(known - used()) == []
 
 
-@pytest.mark.parametrize("english", PHRASES)
-def test_an_entry_has_the_placeholders_of_its_phrase(english: str) -> None:
-    assert sorted(set(PLACEHOLDER.findall(english))) == sorted(set(PLACEHOLDER.findall(PHRASES[english])))
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_phrases_of_a_system_are_those_that_only_its_folder_uses(system: str) -> None:
+    phrases = used(SOURCE / system)
+    assert sorted(phrases - PHRASES.keys() - SYSTEMS[system].keys()) == []
+    assert sorted(SYSTEMS[system].keys() - phrases) == [] and sorted(SYSTEMS[system].keys() & PHRASES.keys()) == []
+
+
+@pytest.mark.parametrize("phrases", [PHRASES, *SYSTEMS.values()], ids=["all", *SYSTEMS])
+def test_an_entry_has_the_placeholders_of_its_phrase(phrases: dict[str, str]) -> None:
+    for english, chinese in phrases.items():
+        assert sorted(set(PLACEHOLDER.findall(english))) == sorted(set(PLACEHOLDER.findall(chinese))), english
 
 
 def test_a_phrase_of_a_script_is_found_in_any_call() -> None:

@@ -17,9 +17,12 @@ _QUOTED = re.compile(
     | “[^”]*” | ‘[^’]*’ | 「[^」]*」 | 『[^』]*』""",
     re.X,
 )
+_CUT = re.compile(r"""(?<![\w'])['"`“‘「『][^'"]*…$""")
+"""A quoted text whose end was cut off with the reason."""
 _ADDRESS = re.compile(r"\b\w+://\S+")
 _DIGEST = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{2,})+\b")
 _NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_LIST = re.compile(rf"{_ANY}(?:, ?{_ANY})+(?=\])")
 _SPACE = re.compile(r"\s+")
 
 
@@ -64,10 +67,12 @@ def cause_key(step: str | None, check: str | None, reason: str | None) -> Key:
 
 
 def normalise(reason: str) -> str:
-    """Replace quoted texts, addresses, digests and numbers with `…`, so that reasons of one kind are equal."""
+    """Replace quoted texts, addresses, digests, numbers and lists with `…`, so that reasons of one kind are equal."""
     text = _SPACE.sub(" ", reason[: 4 * _LONGEST]).strip()
-    for pattern in (_QUOTED, _ADDRESS, _DIGEST, _NUMBER):
+    for pattern in (_QUOTED, _CUT, _ADDRESS, _DIGEST, _NUMBER):
         text = pattern.sub(_ANY, text)
+    # A list of texts is one value, however many it has.
+    text = _LIST.sub(_ANY, text)
     return text[:_LONGEST]
 
 

@@ -156,7 +156,7 @@ class SqlSession:
         try:
             yield
         except duckdb.InterruptException:
-            message = f"stopped after {self._timeout_s:g} seconds. Select less, or allow more with --timeout"
+            message = f"stopped after {self._timeout_s:g} s. Select less, or allow more with --timeout"
             raise SqlError("query_timeout", f"{self._name}: {message}", exit_code=3) from None
         except duckdb.OutOfMemoryException:
             message = "needs more memory than the limit of 2 GB. Select fewer columns or rows, or aggregate"

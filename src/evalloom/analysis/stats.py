@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalloom.analysis.causes import Cause, merge_causes, normalise
 from evalloom.analysis.statistics import mean_interval
@@ -74,8 +75,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     causes: list[Cause]
     ungrouped: int = 0
     """How many failures are not among the causes."""
-    stopped_when_sure: list[str] = []
-    """The batches that stopped by their own results, for which these intervals are too narrow."""
+    until_sure: list[str] = []
+    """The batches of `--until-sure`: their results decided when they ended, so their figures have no interval."""
 
 
 def batch_stats(
@@ -93,12 +94,7 @@ def batch_stats(
         by={dimension: reader.by(dimension) for dimension in by},
         causes=merge_causes(failures),
         ungrouped=_number_of_failures(views, where) - grouped,
-        stopped_when_sure=[
-            id
-            for (id,) in views.rows(
-                "SELECT batch FROM batches WHERE json_extract(options, '$.left_out')::BIGINT > 0 ORDER BY batch"
-            )
-        ],
+        until_sure=reader.until_sure,
     )
 
 
@@ -172,6 +168,12 @@ class _Reader:
         self._views = views
         self._metric: Metric = metric
         self._where = where
+        self.until_sure: list[str] = [
+            id
+            for (id,) in views.rows(
+                "SELECT batch FROM batches WHERE json_type(options, '$.until_sure') = 'OBJECT' ORDER BY batch"
+            )
+        ]
         [(batches,)] = views.rows("SELECT count(*) FROM batches")
         # A case has one number in a batch, and the runs of a case in several batches are repeats of it.
         self._case = "number" if batches < 2 else "(file, case_id, occurrence)"
@@ -187,7 +189,9 @@ class _Reader:
 
     def by(self, dimension: Dimension) -> dict[str, Figures]:
         if dimension == "tag":
-            return self.groups("unnest(CASE WHEN len(tags) > 0 THEN list_distinct(tags) ELSE [NULL] END)")
+            return self.groups(
+                "unnest(CASE len(tags) WHEN 0 THEN [NULL] WHEN 1 THEN tags ELSE list_distinct(tags) END)"
+            )
         if dimension == "check":
             return self._by_check()
         figures = self.groups(f'"{dimension}"', is_profile=dimension == "profile")
@@ -220,10 +224,17 @@ class _Reader:
 
     def _figures(self, rows: str, value: str, is_case: bool) -> dict[str, Figures]:
         """Return the figures of rows; `is_case` if each row of a group is another case."""
-        if value:
-            found = self._read(_values_of_cases(rows, value) if is_case else _values_query(rows, value))
-            is_share = value == "score"
-            return {name or "": _values(row[:8], row[8:], is_share) for name, _, *row in found}
+        figures = self._values(rows, value, is_case) if value else self._counts(rows, is_case)
+        for name in self._without_interval(rows):
+            none = {"low": None, "high": None} if value else {"pass_rate_low": None, "pass_rate_high": None}
+            figures[name] = replace(figures[name], **none)
+        return figures
+
+    def _values(self, rows: str, value: str, is_case: bool) -> dict[str, Figures]:
+        found = self._read(_values_of_cases(rows, value) if is_case else _values_query(rows, value))
+        return {name or "": _values(row[:8], row[8:], value == "score") for name, _, *row in found}
+
+    def _counts(self, rows: str, is_case: bool) -> dict[str, Figures]:
         if self._has_pass_rule and not is_case:
             return {name or "": _counts(row[:8], row[8:]) for name, _, *row in self._read(_ruled_query(rows))}
         counts = self._read(_counts_query(rows, self._has_repeats))
@@ -232,6 +243,13 @@ class _Reader:
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         return self._views.rows(query, self._where.values)
+
+    def _without_interval(self, rows: str) -> list[str]:
+        """Return the groups with runs of a batch whose own results decided when it ended, as in a history."""
+        if not self.until_sure:
+            return []
+        query = f"SELECT DISTINCT name FROM ({rows}) WHERE list_contains(?, batch)"
+        return [name or "" for (name,) in self._views.rows(query, [*self._where.values, self.until_sure])]
 
 
 def _counts_query(rows: str, has_repeats: bool) -> str:

@@ -86,8 +86,9 @@ class BatchStats(Stats, frozen=True, kw_only=True):
                 for name, group in groups.items()
             ]
             parts.append(table([dimension, *figure_names(self.metric, figures)], rows))
-        if self.stopped_when_sure:
-            parts.append(paragraph("Some batches stopped by their own results: the intervals are too narrow", "bad"))
+        if self.until_sure:
+            note = "No interval where results decided when a batch ended; its own summary has one"
+            parts.append(paragraph(note, "soft"))
         return cell(*parts, paragraph(batches, "soft"))
 
 

@@ -59,7 +59,7 @@ RUNNING = (
     _own("score", "Score a batch again without running it."),
     _own("compare", "Compare a batch with a baseline and report regressions."),
     _own("history", "Show pass rates over time, and cases that are newly failing or flaky."),
-    _own("report", "Write a batch to files: HTML, JSON, CSV, JUnit XML."),
+    _own("report", "Write a batch to files: HTML, Markdown, Excel, JSON, CSV, JUnit XML."),
     _own("baseline", "Save, list, show and remove baselines."),
     _own("batches", "List, show and remove batches."),
     _own("stats", "Summarize batches by tag, profile, check …, and failures by cause."),

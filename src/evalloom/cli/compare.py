@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import nan
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -11,6 +13,7 @@ from evalloom.analysis.compare import By
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
 from evalloom.console.compare_text import compared_lines, noise_lines
+from evalloom.console.github import tell_github
 from evalloom.console.layout import print_lines
 from evalloom.console.options import FORCE, LANG
 from evalloom.console.outcome import warn
@@ -27,6 +30,9 @@ from evalloom.engine.outputs import (
     write_reports,
 )
 from evalloom.engine.system import Catalog
+
+if TYPE_CHECKING:
+    from evalloom.reports.run_report import RunReport
 
 
 @click.command("compare")
@@ -56,7 +62,11 @@ from evalloom.engine.system import Catalog
 @click.option("--baseline-profile", default="", metavar="P", help="Compare with this profile of the baseline.")
 @click.option("--any-config", is_flag=True, help="Compare even if the configurations differ.")
 @click.option(
-    "-o", "--output", multiple=True, metavar="FILE", help="Write a report with the comparison: .html .json. Repeatable."
+    "-o",
+    "--output",
+    multiple=True,
+    metavar="FILE",
+    help="Write a report with the comparison: .html .md .json. Repeatable.",
 )
 @FORCE
 @LANG
@@ -112,15 +122,20 @@ def command(
     catalog = current_catalog()
     outputs = _checked_outputs(output, force, batch, catalog) if output else []
     compared = compare(request, warn, catalog)
-    if outputs:
+
+    @cache
+    def make_report() -> RunReport:
         from evalloom.engine.report import compared_with, report_of, stored_results
 
-        results = stored_results(find(batch), catalog)
-        write_reports(report_of(results, catalog, language, compared_with(compared, request)), outputs)
+        return report_of(stored_results(find(batch), catalog), catalog, language, compared_with(compared, request))
+
+    if outputs:
+        write_reports(make_report(), outputs)
     if as_json:
         click.echo(msgspec.json.encode(compared))
     else:
         print_lines(compared_lines(compared, catalog.buckets))
+    tell_github(make_report, as_json)
     return int(compared.is_bad)
 
 

@@ -13,9 +13,18 @@ import msgspec
 
 from evalloom.batchlog import FOLDER
 from evalloom.console.catalog import current_catalog
+from evalloom.console.github import tell_github_results
 from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import reading_options, refuse_overwriting
-from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, printing_findings, summary_json, warn
+from evalloom.console.outcome import (
+    Hide,
+    exit_code,
+    print_failed_gates,
+    print_problem,
+    printing_findings,
+    summary_json,
+    warn,
+)
 from evalloom.console.progress import showing
 from evalloom.console.run_options import question_of, refuse_conflicts, run_options, settings_of
 from evalloom.console.run_text import dry_run_lines, result_lines
@@ -65,7 +74,11 @@ def command(datasets: tuple[str, ...], **flags: Any) -> int:
     run = RunCommand(request, current_catalog(), flags["as_json"], flags["force"], language=flags["language"])
     if flags["dry_run"]:
         return run.dry_run(resume)
-    return run.watch(resume) if flags["watch"] else run.once(resume)
+    if flags["watch"]:
+        return run.watch(resume)
+    code = run.once(resume)
+    run.tell_github()
+    return code
 
 
 def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest:
@@ -109,6 +122,7 @@ class RunCommand:
         self._more_lines = more_lines
         self._language = language
         self._last: Results | None = None
+        self._hide: Hide = str
 
     def dry_run(self, resume: Resume) -> int:
         """Print what would run, and run nothing."""
@@ -184,9 +198,14 @@ class RunCommand:
             pass
         return code
 
+    def tell_github(self) -> None:
+        """Report the last run to GitHub Actions, if this is a job of it."""
+        if self._last is not None:
+            tell_github_results(self._last, self._catalog, self._language, self._as_json, self._hide)
+
     def _print(self, plan: Plan, results: Results) -> None:
         secrets = [*secrets_of(plan.settings), *plan.target.secrets]
-        hide = partial(keys.hidden, secrets=secrets)
+        self._hide = hide = partial(keys.hidden, secrets=secrets)
         if self._as_json:
             click.echo(summary_json(results, hide))
             print_failed_gates(results, hide)

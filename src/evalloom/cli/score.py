@@ -9,6 +9,7 @@ import click
 
 from evalloom.batchlog import find, manifest
 from evalloom.console.catalog import current_catalog
+from evalloom.console.github import tell_github_results
 from evalloom.console.layout import print_lines
 from evalloom.console.options import FORCE, LANG, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
@@ -110,6 +111,7 @@ def command(
             next_step = f"evalloom batches show {summary.batch} --status error" if summary.error else ""
             print_lines(result_lines(results, next_step, fail_under=settings.run.fail_under), hide=hide)
         print_problem(results.problem, hide)
+    tell_github_results(results, catalog, language, as_json, hide)
     return exit_code(results, settings.run.fail_under)
 
 

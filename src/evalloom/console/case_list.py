@@ -47,7 +47,15 @@ class CaseFilter(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         """The selection in words: `failed, under 'fast', tagged 'zh'`; empty if all are shown."""
-        parts = [self.status or "", f"under {self.profile!r}" if self.profile else ""]
+        return self._in_words(self.status or "")
+
+    def of_cases(self) -> str:
+        """The selection of cases in words: `with a failed run, tagged 'zh'`, since other repeats of a case may pass."""
+        articles = {"error": "with a run in error", "unscored": "with an unscored run"}
+        return self._in_words(articles.get(self.status, f"with a {self.status} run") if self.status else "")
+
+    def _in_words(self, status: str) -> str:
+        parts = [status, f"under {self.profile!r}" if self.profile else ""]
         parts += [f"tagged {tag!r}" for tag in self.tags]
         parts.append(f"with {self.search!r}" if self.search else "")
         return ", ".join(filter(None, parts))
@@ -128,7 +136,7 @@ def case_list_lines(
     with_profile = len(batch.profiles) > 1 and not selection.profile
     # A case has a row for each of its profiles.
     noun = "row" if with_profile else "case"
-    which = f" {selection}" if str(selection) else ""
+    which = f" {words}" if (words := selection.of_cases()) else ""
     if not cases:
         yield f"No case{printable(which)}" if which else "The batch has no runs", "yellow"
         return

@@ -324,7 +324,7 @@ def _name(change: Change) -> str:
 
 def _signed(share: float) -> str:
     """Format a difference in points; a difference other than zero is never shown as zero."""
-    points = 100 * share
+    points = round(100 * share, 9) + 0.0  # without the rounding error of a mean, and without "-0.0"
     return f"{points:+.1f}" if not points or abs(points) >= 0.05 else f"{points:+.1g}"
 
 

@@ -206,7 +206,6 @@ def run_of_case_lines(case_id: str, runs: Sequence[RunLine]) -> Iterator[Line]:
     yield f"{one_line(case_id, _NAME_WIDTH)}: {passed:,} of {pluralize(counted, 'run')} passed", "bold"
     styles = {"passed": "green", "failed": "red", "error": "magenta"}
     names = short_ids(list(dict.fromkeys(run.batch for run in runs)))
-    has_repeats = any(run.repeat for run in runs)
     rows = [
         [
             names[run.batch],
@@ -221,7 +220,12 @@ def run_of_case_lines(case_id: str, runs: Sequence[RunLine]) -> Iterator[Line]:
         for run in runs
     ]
     header = ["batch", "time (UTC)", "profile", "repeat", "status", "score", "changed", "reason"]
-    if not has_repeats:
-        header.remove("repeat")
-        rows = [[*row[:3], *row[4:]] for row in rows]
+    # Columns that say nothing would push the reason into a table of its own.
+    shows = {
+        "profile": len({run.profile for run in runs}) > 1,
+        "repeat": any(run.repeat for run in runs),
+        "changed": any(run.changed for run in runs),
+    }
+    kept = [at for at, name in enumerate(header) if shows.get(name, True)]
+    header, rows = [header[at] for at in kept], [[row[at] for at in kept] for row in rows]
     yield from table_lines(header, rows, [styles.get(run.status, "yellow") for run in runs], preview="reason")

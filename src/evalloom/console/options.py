@@ -26,7 +26,7 @@ LANG = click.option(
     "language",
     type=click.Choice(LANGUAGES),
     callback=lambda context, option, choice: language_of(choice or "", os.environ),
-    help="Language of HTML reports. Default: zh if the locale is Chinese, else en.",
+    help="Language of HTML, Markdown and Excel reports. Default: zh if the locale is Chinese, else en.",
 )
 
 

@@ -116,7 +116,7 @@ def engine_options(command: Command) -> Command:
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with((*(option for option in _HOW if option is not OUTPUT), *_ACCEPTING), command)
+    return _with((*(option for option in _HOW if option is not OUTPUT), LANG, *_ACCEPTING), command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

@@ -38,11 +38,8 @@ def stats_lines(stats: Stats) -> Iterator[Line]:
             [name or f"no {dimension}", *figure_cells(group, stats.metric, figures)] for name, group in groups.items()
         ]
         yield from table_lines([dimension, *figure_names(stats.metric, figures)], rows)
-    if stats.stopped_when_sure:
-        yield (
-            "Some of these batches stopped by their own results (--until-sure): the intervals are too narrow",
-            "yellow",
-        )
+    if stats.until_sure and stats.metric in ("pass", "score"):
+        yield "No interval where results decided when a batch ended (--until-sure); its own summary has one", "dim"
     if stats.metric == "pass":
         yield from _cause_lines(stats.causes, stats.ungrouped)
 

@@ -193,7 +193,10 @@ def expects_nothing(dataset: Dataset, checked: Checked, catalog: Catalog, option
     # Advice on how to read a field as an expectation says more.
     is_checked_otherwise |= any(finding.code in _ADVICE for finding in checked.findings)
     is_readable = checked.cases and not checked.is_document and not checked.count("error")
-    if is_checked_otherwise or not is_readable or dataset.source.path is None or checked.cases > _MOST_SEARCHED:
+    path = dataset.source.path
+    if is_checked_otherwise or not is_readable or checked.cases > _MOST_SEARCHED:
+        return False
+    if path is None or path.is_fifo():  # neither can be read twice
         return False
     # A second pass, which mostly ends at the first case.
     again = open_dataset(dataset.source, catalog, options)

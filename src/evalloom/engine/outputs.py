@@ -101,4 +101,4 @@ def refuse_without_comparison(outputs: Outputs) -> None:
         module = reporter.load() if isinstance(reporter, LazyReporter) else reporter
         if not getattr(module, "shows_comparison", False):
             message = f"-o {path}: {reporter.suffix} shows the runs of one batch and no comparison"
-            raise usage_error("unknown_format", f"{message}. Choose .html or .json, or leave out --against")
+            raise usage_error("unknown_format", f"{message}. Choose .html, .md or .json, or leave out --against")

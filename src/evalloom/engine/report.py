@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,11 +15,14 @@ from evalloom.core.model import Batch, Case, Run
 from evalloom.engine.cases import with_checks
 from evalloom.engine.compare import ComparisonRequest, ComparisonResult, base_batch
 from evalloom.engine.plan import CHECK_LISTS
-from evalloom.engine.results import Results, accepted_by, stored_runs
+from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs
 from evalloom.engine.resume import DamagedRun, case_of
 from evalloom.engine.system import Catalog
 from evalloom.reports.run_report import BatchState, ComparedWith, ReportRow, RunReport
 from evalloom.settings import load as load_settings
+
+if TYPE_CHECKING:
+    from evalloom.engine.until_sure import Answer
 
 
 class StoredRuns:
@@ -44,9 +48,24 @@ def stored_results(path: Path, catalog: Catalog, config: str = "") -> Results:
     tally.order = [profile.name for profile in batch.profiles]
     for run, scored in stored_runs(path):
         tally.add(run, scored)
-    summary = tally.summary(batch.id, path.as_posix(), _duration(batch))
+    summary, answer = tally.summary(batch.id, path.as_posix(), _duration(batch)), _answer(batch)
+    if answer is not None:
+        summary = answer.with_intervals(summary)
     accepted = accepted_by(settings.run, batch.options)
-    return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
+    return Results(path, summary, tally, settings.gates, accepted=accepted, answer=answer, catalog=catalog)
+
+
+def _answer(batch: Batch) -> Answer | None:
+    """Return what --until-sure decided when the batch was run."""
+    stored = batch.summary.get(UNTIL_SURE)
+    if not stored:
+        return None
+    from evalloom.engine.until_sure import Answer  # deferred: few batches have one
+
+    try:
+        return msgspec.convert(stored, Answer)
+    except msgspec.ValidationError:  # of another version, or edited
+        return None
 
 
 def _duration(batch: Batch) -> float | None:
@@ -67,6 +86,7 @@ def report_of(
         rows=rows,
         problem=results.problem.code if results.problem else "",
         language=language,
+        answer=msgspec.to_builtins(results.answer) if results.answer else {},
         state="stopped" if results.stopped else _state(results.path, batch),
         stopped=results.stopped,
         compared=compared,

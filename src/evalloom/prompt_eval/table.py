@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
-from importlib.util import find_spec
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.errors import EvalloomError
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Finding, Origin, Place, Record, Remark, error, warning
 from evalloom.core.model import Path as Where
@@ -22,6 +20,7 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.source import source_of
 from evalloom.prompt_eval.dialect import suggest_name
 from evalloom.prompt_eval.scores import Mark, ScoredCase, output_digest, points_in, read_scored
+from evalloom.ui.workbook import require_openpyxl
 
 _OF_CASE = ("test_id", "test_category", "test_subcategory", "eval_type", "test_description")
 _OF_RUN = ("input_summary", "result_preview", "run_status")
@@ -313,13 +312,6 @@ def number_in(text: str) -> int | float | str:
         return text
     number = float(text)
     return int(number) if number.is_integer() else number
-
-
-def require_openpyxl() -> None:
-    """Raise if openpyxl, which reads and writes workbooks, is not installed."""
-    if find_spec("openpyxl") is None:
-        message = "an .xlsx file needs openpyxl, which is not installed. Type: pip install 'evalloom[xlsx]'"
-        raise EvalloomError("xlsx_missing", message)
 
 
 def _is_workbook(path: Path) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from evalloom.batchlog import FOLDER
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import print_lines
-from evalloom.console.options import FORCE, existing_folder, refuse_overwriting
+from evalloom.console.options import FORCE, LANG, existing_folder, refuse_overwriting
 from evalloom.console.outcome import print_problem, printing_findings, warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import CatalogOption, options_without_output, refuse_conflicts, settings_of, suffixes
@@ -73,7 +73,8 @@ _OUTPUT = click.option(
     metavar="FILE",
     cls=CatalogOption,
     describe=lambda catalog: (
-        f"Write a report, .html .md .json, or the runs, {suffixes(catalog).removeprefix('.json ')}"
+        "Write a report, .html .md .json, or the runs, "
+        + " ".join(suffix for suffix in suffixes(catalog).split() if suffix not in (".html", ".md", ".json"))
     ),
 )
 _ROOT = click.option("--root", metavar="DIR", help="Folder of documents to search. Default: the current folder.")
@@ -215,7 +216,7 @@ def _run_cases(cases: tuple[str, ...], answers: AnswerOptions | None, options: d
         else:
             print_lines(dry_run_lines(preview))
         return 0
-    return _evaluate(job, resume, flags["as_json"], flags["force"])
+    return _evaluate(job, resume, flags["as_json"], flags["force"], flags["language"])
 
 
 def _load_settings(config: str = "") -> Settings:
@@ -232,7 +233,7 @@ def _search_options(flags: dict[str, Any], settings: Settings) -> SearchOptions:
     return search
 
 
-def _evaluate(job: RagRun, resume: Resume, as_json: bool, force: bool) -> int:
+def _evaluate(job: RagRun, resume: Resume, as_json: bool, force: bool, language: str) -> int:
     plan = job.plan
     files = [Path(name) for name in plan.options.output]
     reports, outputs = _formats(files)
@@ -253,12 +254,12 @@ def _evaluate(job: RagRun, resume: Resume, as_json: bool, force: bool) -> int:
     # A user's retriever may print, and stdout is for the result.
     with showing(live, is_quiet=as_json), redirect_stdout(sys.stderr), printing_findings():
         results = evaluate(plan, live, resume, warn)
-    write_outputs(results, outputs, current_catalog())
+    write_outputs(results, outputs, current_catalog(), language)
     _, batch, profiles = load_results(str(results.path))
     accepted = accepted_by(plan.options, batch.options)
     status = exit_status(profiles, results.gates, plan.options.fail_under, results.stopped, accepted)
     problem = problem_of(profiles, accepted)
-    write_reports(reports, batch, profiles, status.code)
+    write_reports(reports, batch, profiles, status.code, language)
     if as_json:
         click.echo(text.as_json(batch, profiles, results, problem))
     else:
@@ -295,8 +296,9 @@ def _formats(files: list[Path]) -> tuple[list[Path], Outputs]:
 @click.option("-o", "--output", multiple=True, metavar="FILE", help="Write the report: .html, .md or .json.")
 @FORCE
 @click.option("--config", default="", metavar="FILE", help="Settings file with gates. Default: ./evalloom.yaml.")
+@LANG
 @_JSON
-def report_command(batch: str, output: tuple[str, ...], force: bool, config: str, as_json: bool) -> int:
+def report_command(batch: str, output: tuple[str, ...], force: bool, config: str, language: str, as_json: bool) -> int:
     """Summarize a stored RAG batch and write its report.
 
     BATCH defaults to the newest batch. Nothing is run.
@@ -311,7 +313,7 @@ def report_command(batch: str, output: tuple[str, ...], force: bool, config: str
     )
     _refuse_documents([Path(name) for name in output], Path(batch_manifest.options["searching"]["root"]))
     refuse_replacing([Path(name) for name in output], force)
-    write_reports([Path(name) for name in output], batch_manifest, profiles, status.code)
+    write_reports([Path(name) for name in output], batch_manifest, profiles, status.code, language)
     if as_json:
         click.echo(text.as_json(batch_manifest, profiles))
     else:

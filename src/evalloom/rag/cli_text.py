@@ -18,8 +18,8 @@ from evalloom.engine.results import BatchProblem, Results
 from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
 from evalloom.rag.reports.content import (
-    GAP_HEADS,
     gap_cells,
+    gap_heads,
     has_own_pass_rate,
     official_only,
     pass_rate,
@@ -177,7 +177,7 @@ def _wordings(result: RagResults) -> Iterator[Line]:
     yield wording_gap(result), "bold"
     # The sentence above has the pairs, and the test of the measure that decides.
     yield from table_lines(
-        list(GAP_HEADS), [list(gap_cells(gap)) for gap in pairs.gaps], spare=("exact McNemar", "pairs")
+        list(gap_heads()), [list(gap_cells(gap)) for gap in pairs.gaps], spare=("exact McNemar", "pairs")
     )
     if only := official_only(result):
         names = ", ".join(map(printable, only[:_SHOWN]))

@@ -268,8 +268,10 @@ def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
     return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path))
 
 
-def write_reports(files: list[Path], batch: Batch, profiles: list[RagResults], exit_code: int) -> None:
+def write_reports(
+    files: list[Path], batch: Batch, profiles: list[RagResults], exit_code: int, language: str = "en"
+) -> None:
     """Write each report atomically; the extension gives the format."""
     root = Path(batch.options["searching"]["root"])
     for path, reporter in [(path, by_suffix(path, RAG_REPORTERS)) for path in files]:
-        write_text(path, reporter.render(profiles, root, exit_code=exit_code))
+        write_text(path, reporter.render(profiles, root, exit_code=exit_code, language=language))

@@ -105,6 +105,21 @@ def _run_html() -> RunReporter:
     return run_html
 
 
+def _run_markdown() -> RunReporter:
+    from evalloom.reports import run_markdown
+
+    return run_markdown
+
+
+def _run_xlsx() -> RunReporter:
+    from evalloom.reports import run_xlsx
+    from evalloom.ui.workbook import require_openpyxl
+
+    # Here, because reporters are loaded before the first call is paid for.
+    require_openpyxl()
+    return run_xlsx
+
+
 LINT_REPORTERS: tuple[LintReporter, ...] = (
     LazyLintReporter("text", ".txt", _lint_text),
     LazyLintReporter("json", ".json", _lint_json),
@@ -118,6 +133,8 @@ RUN_REPORTERS: tuple[RunReporter, ...] = (
     LazyReporter("csv", ".csv", _run_csv),
     LazyReporter("junit", ".xml", _run_junit),
     LazyReporter("html", ".html", _run_html),
+    LazyReporter("markdown", ".md", _run_markdown),
+    LazyReporter("xlsx", ".xlsx", _run_xlsx),
 )
 """Reporters that belong to no system."""
 

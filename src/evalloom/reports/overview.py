@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from math import ceil, floor, log10
 from typing import NamedTuple
 
+from msgspec import structs
+
 from evalloom.analysis.causes import Cause, Key, cause_key, group_failures
 from evalloom.analysis.statistics import percentile
 from evalloom.analysis.tally import Group, ProfileFigures, Summary, Tally
-from evalloom.core.model import Run, Scored
+from evalloom.core.model import Record, Run, Scored
 from evalloom.core.text import shorten
 from evalloom.reports.run_report import RunReport, label, not_passed
 
@@ -92,7 +94,15 @@ class Overview:
     def summary(self) -> Summary:
         """Return the figures of the batch: those of the terminal and of `--json`, from the same counts (WORK-5)."""
         given = self._report.summary
-        return self.tally.summary(given.get("batch", ""), given.get("path", ""), given.get("duration_s"))
+        summary = self.tally.summary(given.get("batch", ""), given.get("path", ""), given.get("duration_s"))
+        if not self._report.answer:
+            return summary
+        # Other intervals do not hold after a stop that the results decided (WORK-16).
+        profiles = {
+            name: structs.replace(figures, **_bounds(given.get("profiles", {}).get(name, {})))
+            for name, figures in summary.profiles.items()
+        }
+        return structs.replace(summary, profiles=profiles, **_bounds(given))
 
     def causes(self) -> list[Cause]:
         return group_failures(self.failures)
@@ -147,6 +157,10 @@ def _round_up(width: float) -> float:
     """Return the next of 1, 2 and 5 times a power of ten."""
     power = 10.0 ** floor(log10(width)) if width > 0 else 1.0
     return next((step * power for step in (1, 2, 5, 10) if ceil(width / power * 1e9) <= step * 1e9), 10 * power)
+
+
+def _bounds(given: Record) -> Record:
+    return {name: given[name] for name in ("pass_rate_low", "pass_rate_high") if name in given}
 
 
 def _cell(group: Group) -> Cell:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
@@ -221,14 +220,14 @@ def _page(report: RunReport, overview: Overview, table: _Table) -> str:
         "report.html",
         script=_SCRIPT,
         style=_STYLE,
-        language=report.language,
+        language=t,
         runs_mark=Markup(_RUNS_MARK),
         index=Markup(element("index", table.index(causes, t)).decode()),
         sentences=sentences,
         report=report,
         compared=report.compared,
         summary=summary,
-        facts=list(_facts(t, report.batch)),
+        facts=list(sentences.facts(t, report.batch)),
         causes=[_shown_cause(cause, number, table) for number, cause in enumerate(causes[:_MOST_CAUSES])],
         causes_left=len(causes) - _MOST_CAUSES,
         heat=heat,
@@ -246,24 +245,6 @@ def _page(report: RunReport, overview: Overview, table: _Table) -> str:
         # Half characters are in the data as escapes, which UTF-8 can hold.
         url_quote=lambda text: quote(text.encode("utf-8", "backslashreplace"), safe=""),
     )
-
-
-def _facts(t: Language, batch: Record) -> Iterator[tuple[str, str]]:
-    named = []
-    for profile in batch.get("profiles", ()):
-        llm = profile.get("run", "")
-        model = batch.get("models", {}).get(llm) or llm
-        named.append(f"{profile['name']} ({model})" if model else profile["name"])
-    for title, text in (
-        (t("Batch"), batch.get("id", "")),
-        (t("Target"), batch.get("target", "")),
-        (t("Dataset"), ", ".join(dataset["path"] for dataset in batch.get("datasets", ()))),
-        (t("Profiles"), ", ".join(named)),
-        (t("Judge"), batch.get("judge", "")),
-        (t("Started"), t.time(batch.get("created_at", ""))),
-    ):
-        if text:
-            yield title, shorten(text, 300)
 
 
 def _heat_heads(t: Language, overview: Overview) -> list[str]:

@@ -54,6 +54,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """Rebuilds the case of a run, with its inputs and checks; None if its record gives none."""
     is_quarantined: Callable[[Run], bool] = lambda run: False
     """Whether the case of a run is in quarantine, so that it does not decide."""
+    answer: Record = {}
+    """What `--until-sure` decided, as `--json` has it; empty without it."""
     damage: list[str] = []
     """The lines of the log that cannot be read; complete when `rows` were gone through."""
 

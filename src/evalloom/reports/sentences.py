@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from evalloom.analysis.compare import Comparison, Kind
 from evalloom.analysis.compare_figures import Judgement
-from evalloom.analysis.tally import Figures, Summary
+from evalloom.analysis.tally import Figures, ProfileFigures, Summary
 from evalloom.core.model import Record, Status
+from evalloom.core.text import shorten
 from evalloom.reports.run_report import ComparedWith, RunReport
 from evalloom.ui.language import Language, phrase
 
@@ -37,6 +38,15 @@ _JUDGEMENTS: dict[Judgement, str] = {
     "worse": phrase("Worse than {name}"),
     "no difference shown": phrase("No difference to {name} shown"),
 }
+_CONCLUSIONS = {
+    "at_least": phrase("the pass rate is at least {threshold}, or less than {margin} points below"),
+    "below": phrase("the pass rate is below {threshold}"),
+    "not_worse": phrase("the pass rate is not {margin} points below {base}"),
+    "worse": phrase("the pass rate is below {base}"),
+    "known": phrase("the pass rate is known to ±{margin} points"),
+    "open": phrase("the cases do not decide it"),
+}
+"""What --until-sure can conclude, by the words of `--json`."""
 
 
 def conclusion(t: Language, summary: Summary) -> str:
@@ -157,3 +167,73 @@ def compared_notes(t: Language, comparison: Comparison) -> Iterator[str]:
     figures = comparison.figures
     if figures.more_cases and figures.judgement == "no difference shown":
         yield t("About {n} more cases would show a change of 5 points.", n=t.number(figures.more_cases))
+
+
+def until_sure(t: Language, report: RunReport) -> str:
+    """Say what --until-sure decided, after how many cases, with the interval that holds all the same (WORK-16)."""
+    answer = report.answer
+    if not answer:
+        return ""
+    profiles = answer["profiles"]
+    concluded = [_decided(t, answer["question"], profile, len(profiles) > 1) for profile in profiles]
+    is_sure = all(profile["conclusion"] != "open" for profile in profiles)
+    values = {
+        "started": t.number(answer["started"]),
+        "cases": t.number(answer["cases"]),
+        "list": t("; ").join(concluded),
+    }
+    if is_sure:
+        return t("Sure after {started} of {cases} cases in random order: {list}.", **values)
+    return t("Not sure after {started} of {cases} cases in random order: {list}.", **values)
+
+
+def _decided(t: Language, question: Record, profile: Record, is_named: bool) -> str:
+    margin = f"{100 * question['margin']:.4g}"
+    threshold = float(question["threshold"] or 0)
+    low, high, base = profile["low"], profile["high"], question["baseline"]
+    interval = t("{low} to {high} points", low=t.points(low), high=t.points(high)) if base else t.interval(low, high)
+    text = t(
+        "{conclusion} (always-valid 95 % CI {interval}, {cases})",
+        conclusion=t(
+            _CONCLUSIONS[profile["conclusion"]],
+            margin=margin,
+            base=base,
+            threshold=t.percent(threshold, 0 if round(100 * threshold, 6).is_integer() else 1),
+        ),
+        interval=interval,
+        cases=t.count(profile["cases"], "{n} case", "{n} cases"),
+    )
+    return f"{profile['profile']}: {text}" if is_named else text
+
+
+def facts(t: Language, batch: Record) -> Iterator[tuple[str, str]]:
+    """Yield what was run: title and text."""
+    named = []
+    for profile in batch.get("profiles", ()):
+        llm = profile.get("run", "")
+        model = batch.get("models", {}).get(llm) or llm
+        named.append(f"{profile['name']} ({model})" if model else profile["name"])
+    for title, text in (
+        (t("Batch"), batch.get("id", "")),
+        (t("Target"), batch.get("target", "")),
+        (t("Dataset"), ", ".join(dataset["path"] for dataset in batch.get("datasets", ()))),
+        (t("Profiles"), ", ".join(named)),
+        (t("Judge"), batch.get("judge", "")),
+        (t("Started"), t.time(batch.get("created_at", ""))),
+    ):
+        if text:
+            yield title, shorten(text, 300)
+
+
+def repeats(t: Language, name: str, figures: ProfileFigures) -> str:
+    """Say how stable the results of a profile are whose cases were repeated."""
+    k = max(figures.pass_at)
+    return t(
+        "{profile}: {flaky} of {cases} cases are flaky; pass@{k} {some}, pass^{k} {every}",
+        profile=name,
+        flaky=t.number(figures.flaky),
+        cases=t.number(figures.cases),
+        k=k,
+        some=t.percent(figures.pass_at[k]),
+        every=t.percent(figures.pass_hat[k]),
+    )

@@ -64,6 +64,27 @@ PHRASES: dict[str, str] = {
         "{profile}：{cases} 个用例中有 {flaky} 个结果不稳定；pass@{k} {some}，pass^{k} {every}"
     ),
     "{text} Not in the rate: {list}.": "{text}不计入通过率：{list}。",
+    "Not sure after {started} of {cases} cases in random order: {list}.": (
+        "按随机顺序运行 {cases} 个用例中的 {started} 个后仍不能确定：{list}。"
+    ),
+    "Parts are left out: a comment has at most {n} characters.": "部分内容已省略：评论最多 {n} 个字符。",
+    "Sure after {started} of {cases} cases in random order: {list}.": (
+        "按随机顺序运行 {cases} 个用例中的 {started} 个后已能确定：{list}。"
+    ),
+    "the cases do not decide it": "这些用例不足以得出结论",
+    "the pass rate is at least {threshold}, or less than {margin} points below": (
+        "通过率至少为 {threshold}，或低于它不到 {margin} 个百分点"
+    ),
+    "the pass rate is below {base}": "通过率低于 {base}",
+    "the pass rate is below {threshold}": "通过率低于 {threshold}",
+    "the pass rate is known to ±{margin} points": "通过率已确定到 ±{margin} 个百分点",
+    "the pass rate is not {margin} points below {base}": "通过率比 {base} 低不到 {margin} 个百分点",
+    "{conclusion} (always-valid 95 % CI {interval}, {cases})": (
+        "{conclusion}（始终有效的 95% 置信区间 {interval}，{cases}）"
+    ),
+    "{low} to {high} points": "{low} 至 {high} 个百分点",
+    "{sheet}: {n} texts were too long for a cell and are cut.": "{sheet}：{n} 个文本超出单元格长度，已截断。",
+    "{sheet}: {n} rows are left out, because a sheet has no room for them.": "{sheet}：工作表容纳不下，省略了 {n} 行。",
     # Statuses and changes.
     "Blocked": "受阻",
     "Error": "错误",
@@ -87,6 +108,15 @@ PHRASES: dict[str, str] = {
     "Regression": "退步",
     "{judgement} ({points} points)": "{judgement}（{points} 个百分点）",
     # Headings and labels.
+    "95 % CI, high": "95% 置信区间上限",
+    "95 % CI, low": "95% 置信区间下限",
+    "Failures by cause": "按原因分组的失败",
+    "Summary": "摘要",
+    "Example": "示例",
+    "Part": "部分",
+    "Kind": "类型",
+    "Seconds": "秒",
+    "Repeat": "重复",
     "95 % CI": "95% 置信区间",
     "95 % CI {interval}": "95% 置信区间 {interval}",
     "95th percentile": "95 百分位",
@@ -100,6 +130,7 @@ PHRASES: dict[str, str] = {
     "Cause": "原因",
     "Change": "变化",
     "Change in points": "变化（百分点）",
+    "Check": "检查",
     "Checks": "检查",
     "Clear": "清除",
     "Close": "关闭",
@@ -110,6 +141,7 @@ PHRASES: dict[str, str] = {
     "Filter the runs": "筛选运行",
     "First failing step": "首个失败步骤",
     "From the cache": "来自缓存",
+    "Gate": "门槛",
     "Gates": "门槛",
     "Group": "分组",
     "Input": "输入",
@@ -133,7 +165,9 @@ PHRASES: dict[str, str] = {
     "Profile": "配置",
     "Profiles": "配置",
     "Rates before and now": "之前与现在的通过率",
+    "Reason": "原因",
     "Reason and output": "原因与输出",
+    "Repeats": "重复",
     "Report": "报告",
     "Retries": "重试",
     "Runs": "运行",
@@ -158,6 +192,7 @@ PHRASES: dict[str, str] = {
     # Parts of sentences.
     "(an empty text)": "（空文本）",
     ", ": "，",
+    "; ": "；",
     "all": "全部",
     "and {n} more": "另有 {n} 个",
     "answer": "回答",
@@ -186,6 +221,7 @@ PHRASES: dict[str, str] = {
     "{failures}, {causes}": "{failures}，{causes}",
     "{n} calls without a price": "{n} 次调用没有价格",
     "{n} cases": "{n} 个用例",
+    "{n} cases failed": "{n} 个用例失败",
     "{n} causes": "{n} 种原因",
     "{n} could not be scored": "{n} 次无法评分",
     "{n} ended in an error": "{n} 次出错",

@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 
 from evalloom.core.digest import sha256_base64
 from evalloom.core.text import pluralize, shorten
-from evalloom.ui.language import language as language_named
+from evalloom.ui.language import ENGLISH, Language
 from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible
 
@@ -28,7 +28,7 @@ def render(
     *,
     script: Path | None = None,
     style: Path | None = None,
-    language: str = "en",
+    language: Language = ENGLISH,
     **values: Any,
 ) -> str:
     """Render a template of `folder` that extends `page.html`; `script` is the only code that the page may run.
@@ -47,7 +47,7 @@ def render(
 
 
 @cache
-def _environment(folder: Path, language: str) -> Environment:
+def _environment(folder: Path, language: Language) -> Environment:
     environment = Environment(
         loader=FileSystemLoader([folder, TEMPLATES]),
         autoescape=True,
@@ -60,7 +60,7 @@ def _environment(folder: Path, language: str) -> Environment:
         auto_reload=False,
     )
     # A global, because macros of another template do not see the values of a page.
-    environment.globals["t"] = language_named(language)
+    environment.globals["t"] = language
     environment.filters |= {
         "breakable": breakable,
         "pluralize": pluralize,

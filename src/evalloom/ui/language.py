@@ -1,5 +1,7 @@
 """The languages of reports: English phrases are the keys, `chinese.py` has the Chinese ones.
 
+The phrases that only a system uses are in the `reports/chinese.py` of its folder.
+
 A phrase is written where it is used, in Python, in a template and in a script alike: `t("{n} of {all}", n=…, all=…)`.
 A test finds every such call and requires a Chinese entry with the same placeholders.
 """
@@ -26,6 +28,10 @@ class Language:
         self.tag = {"zh": "zh-Hans"}.get(code, code)
         """The value of `lang` in HTML."""
         self._phrases = phrases
+
+    def extended(self, phrases: Mapping[str, str]) -> Language:
+        """Return the same language with the phrases of a system, by the English ones; English needs none."""
+        return self if self.code == "en" else Language(self.code, {**self._phrases, **phrases})
 
     def __call__(self, phrase: str, /, **values: Any) -> str:
         """Translate a phrase and fill its placeholders; it is Markup if one of the values is."""
@@ -93,6 +99,9 @@ class Language:
         return {phrase: self._phrases[phrase] for phrase in used if phrase in self._phrases}
 
 
+ENGLISH = Language("en", {})
+
+
 def phrase(text: str) -> str:
     """Mark a phrase that is translated where it is shown, not where it is written."""
     return text
@@ -107,7 +116,7 @@ def phrases_in_script(code: str) -> list[str]:
 def language(code: str) -> Language:
     """Return a language by its code."""
     if code != "zh":
-        return Language("en", {})
+        return ENGLISH
     from evalloom.ui.chinese import PHRASES
 
     return Language("zh", PHRASES)

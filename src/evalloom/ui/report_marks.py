@@ -55,4 +55,20 @@ def is_report(path: Path) -> bool:
         return False
     if not head or is_ours(head[:_HEAD] + tail):
         return True
+    if head.startswith(b"PK\x03\x04"):
+        return _is_workbook(path)
     return any(re.match(start, head) for start in _STARTS) or bool(re.search(_FINDINGS_END, tail))
+
+
+def _is_workbook(path: Path) -> bool:
+    """Whether a file is a workbook of ours; one that a spreadsheet program saved may have notes and names another."""
+    import zlib
+    from zipfile import BadZipFile, ZipFile
+
+    try:
+        with ZipFile(path) as archive, archive.open("docProps/core.xml") as stream:
+            facts = stream.read(_LONGEST_HEAD)
+    except (OSError, BadZipFile, KeyError, RuntimeError, zlib.error):
+        return False
+    names = (rf"<dc:creator\b[^>]*>{GENERATOR}<", rf"<cp:lastModifiedBy\b[^>]*>{GENERATOR}<")
+    return all(re.search(name.encode(), facts) for name in names)

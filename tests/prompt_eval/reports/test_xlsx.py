@@ -21,6 +21,7 @@ from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
 from evalloom.prompt_eval.scores import ScoredCase, read_scored
 from evalloom.prompt_eval.table import cells, columns, output_key, read_table, review_columns
+from evalloom.ui.workbook import LONGEST_CELL
 
 POINTS = ["TP1", "TP2", "TP_safety"]
 CASE: dict[str, Any] = {
@@ -122,7 +123,7 @@ def test_a_text_too_long_for_a_cell_is_cut_and_counted(tmp_path: Path) -> None:
     assert prompt_eval_xlsx.write(stream, scored(CASE, fits, long), POINTS) == 1
     reason = load_workbook(stream).worksheets[0]["J4"].value
     assert reason.startswith("😀😀") and reason.endswith("[cut: too long for a cell]")
-    assert len(reason.encode("utf-16-le")) // 2 <= prompt_eval_xlsx.LONGEST_CELL
+    assert len(reason.encode("utf-16-le")) // 2 <= LONGEST_CELL
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff"), max_size=30)

@@ -264,3 +264,13 @@ def test_any_text_stays_text(text: str) -> None:
     )
     assert not re.search(r"<(?!/?(h[12]|p|strong|table|thead|tbody|tr|th|td|ul|li)\b)", html)
     json.loads(rag_json.render(found, ROOT))
+
+
+@pytest.mark.req("WORK-14")
+def test_both_pages_in_chinese() -> None:
+    markdown = rag_markdown.render(results(), ROOT, language="zh")
+    page = rag_html.render(results(), ROOT, language="zh")
+    assert '<html lang="zh-Hans">' in page and "<h1>RAG 检索</h1>" in page and markdown.startswith("# RAG 检索\n")
+    for text in (page, markdown):
+        assert "在前 3 个段落中找到期望的来源（95% 置信区间" in text and "口语说法的命中率比官方说法低" in text
+    assert "| 用例 | 分桶 | 查询 | 期望 | 实际检索到 | 位置 |" in markdown and "95 % CI" not in markdown + page

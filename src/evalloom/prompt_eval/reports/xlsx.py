@@ -13,18 +13,12 @@ from evalloom.prompt_eval.table import (
     TOTALS,
     cells,
     columns,
-    require_openpyxl,
     review_cells,
     review_columns,
 )
+from evalloom.ui.workbook import RISKY, CellMaker, column_letter, require_openpyxl
 
-LONGEST_CELL = 32_767
-"""The maximum length of a cell, in UTF-16 code units."""
-_CUT = "… [cut: too long for a cell]"
-_ILLEGAL = lazy_pattern("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-_ESCAPE = lazy_pattern("_(?=x[0-9A-Fa-f]{4}_)")
 _WIDE = lazy_pattern("[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U0001f300-\U0003fffd]")
-_RISKY = tuple("=+-@\t'")
 
 _WIDTHS = {
     "test_id": 10,
@@ -66,7 +60,7 @@ def write(stream: IO[bytes], cases: Iterable[ScoredCase], points: Sequence[str],
         texts = [*cells(case, points), *(review_cells(case, points) if for_review else ())]
         sheet.row_dimensions[last].height = _height(names, texts)
         sheet.append(painter.row(texts))
-    sheet.auto_filter.ref = f"A1:{_letter(len(names))}{last}"
+    sheet.auto_filter.ref = f"A1:{column_letter(len(names))}{last}"
     if for_review:
         _add_choices(sheet, names, last)
     workbook.save(stream)
@@ -77,7 +71,7 @@ def _lay_out(sheet: Any, names: Sequence[str]) -> None:
     """Set column widths, freeze header and ids, and set up printing."""
     sheet.freeze_panes = "B2"
     for number, name in enumerate(names, 1):
-        sheet.column_dimensions[_letter(number)].width = _width(name)
+        sheet.column_dimensions[column_letter(number)].width = _width(name)
     sheet.print_title_rows = "1:1"
     sheet.page_setup.orientation = "landscape"
 
@@ -104,12 +98,6 @@ def _lines(text: str, width: int) -> int:
     return -(-wide // (width - 1)) + text.count("\n") or 1
 
 
-def _letter(number: int) -> str:
-    from openpyxl.utils import get_column_letter
-
-    return get_column_letter(number)
-
-
 def _number(text: str) -> float:
     """Return the number of a score or total, so that the cell can be sorted and summed."""
     return int(text[:-1]) / 100 if text.endswith("%") else float(text) if "." in text else int(text)
@@ -124,13 +112,12 @@ def _is_human_score(name: str) -> bool:
 
 
 class _Painter:
-    """Builds the cells of one sheet. Styles are shared: building them per cell would take most of the time."""
+    """Builds the cells of one sheet, with the colours of scores."""
 
     def __init__(self, sheet: Any, names: Sequence[str]) -> None:
         from openpyxl.styles import Alignment, Font
 
-        self.cut = 0
-        self._sheet = sheet
+        self._maker = CellMaker(sheet)
         self._names = names
         wrapped: dict[str, Any] = {"alignment": Alignment(wrap_text=True, vertical="top")}
         centred: dict[str, Any] = {"alignment": Alignment(horizontal="center", vertical="top")}
@@ -139,33 +126,26 @@ class _Painter:
             "font": Font("Calibri", 11, bold=True, color="FFFFFF"),
         }
         bold = Font("Calibri", 11, bold=True)
+        make = self._maker.style
         self._styles = {
-            "header": self._style(_HEADER, **heading),
-            "header of review": self._style(_REVIEW, **heading),
-            "text": self._style(**wrapped),
+            "header": make(_HEADER, **heading),
+            "header of review": make(_REVIEW, **heading),
+            "text": make(**wrapped),
             # Otherwise a text becomes a formula when the cell is edited.
-            "risky text": self._style(**wrapped, quotePrefix=True),
-            "bad": self._style(_FILLS[1], **wrapped, font=bold),
-            "risky bad": self._style(_FILLS[1], **wrapped, font=bold, quotePrefix=True),
-            "missing": self._style(_MISSING, **wrapped),
-            "number": self._style(**centred),
-            "avg_tp_score": self._style(**centred, number_format="0.00"),
-            "score_pct": self._style(**centred, number_format="0%"),
-            **{str(score): self._style(colour, **centred) for score, colour in _FILLS.items()},
+            "risky text": make(**wrapped, quotePrefix=True),
+            "bad": make(_FILLS[1], **wrapped, font=bold),
+            "risky bad": make(_FILLS[1], **wrapped, font=bold, quotePrefix=True),
+            "missing": make(_MISSING, **wrapped),
+            "number": make(**centred),
+            "avg_tp_score": make(**centred, number_format="0.00"),
+            "score_pct": make(**centred, number_format="0%"),
+            **{str(score): make(colour, **centred) for score, colour in _FILLS.items()},
         }
 
-    def _style(self, colour: str = "", **properties: Any) -> Any:
-        from openpyxl.cell import WriteOnlyCell
-        from openpyxl.styles import Border, PatternFill, Side
-
-        line = Side(style="thin", color="D0D0D0")
-        cell: Any = WriteOnlyCell(self._sheet)
-        cell.border = Border(bottom=line, right=line)
-        if colour:
-            cell.fill = PatternFill("solid", fgColor=colour)
-        for name, value in properties.items():
-            setattr(cell, name, value)
-        return cell._style
+    @property
+    def cut(self) -> int:
+        """How many texts were too long."""
+        return self._maker.cut
 
     def header(self) -> Iterator[Any]:
         for name in self._names:
@@ -184,32 +164,12 @@ class _Painter:
             elif _is_human_score(name):
                 yield self._cell("", "number")
             elif name in ("test_id", "is_bad_case") and is_bad:
-                yield self._cell(text, "risky bad" if text.startswith(_RISKY) else "bad")
+                yield self._cell(text, "risky bad" if text.startswith(RISKY) else "bad")
             else:
-                yield self._cell(text, "risky text" if text.startswith(_RISKY) else "text")
+                yield self._cell(text, "risky text" if text.startswith(RISKY) else "text")
 
     def _cell(self, value: str | float, style: str) -> Any:
-        from openpyxl.cell import WriteOnlyCell
-
-        cell: Any = WriteOnlyCell(self._sheet)
-        cell._style = self._styles[style]
-        if isinstance(value, str) and value:
-            # openpyxl would guess that a text starting with `=` is a formula.
-            cell.value, cell.data_type = self._fitting(value), "s"
-        elif value != "":
-            cell.value = value
-        return cell
-
-    def _fitting(self, text: str) -> str:
-        """Convert a text for a workbook: lines end in LF, and characters that XML cannot contain become U+FFFD."""
-        text = _ILLEGAL.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
-        # A workbook shows `_x0041_` as the character with this code.
-        text = _ESCAPE.sub("_x005F_", text)
-        units = text.encode("utf-16-le")
-        if len(units) // 2 <= LONGEST_CELL:
-            return text
-        self.cut += 1
-        return units[: 2 * (LONGEST_CELL - len(_CUT))].decode("utf-16-le", "ignore") + _CUT
+        return self._maker.cell(value, self._styles[style])
 
 
 def _add_choices(sheet: Any, names: Sequence[str], last: int) -> None:
@@ -224,7 +184,7 @@ def _add_choices(sheet: Any, names: Sequence[str], last: int) -> None:
     sheet.data_validations.append(choice)
     for number, name in enumerate(names, 1):
         if _is_human_score(name):
-            cells_of_column = f"{_letter(number)}2:{_letter(number)}{max(last, 2)}"
+            cells_of_column = f"{column_letter(number)}2:{column_letter(number)}{max(last, 2)}"
             choice.add(cells_of_column)
             for score, colour in _FILLS.items():
                 fill = PatternFill("solid", bgColor=colour)

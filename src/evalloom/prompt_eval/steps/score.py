@@ -37,7 +37,7 @@ from evalloom.prompt_eval.steps.provenance import (
 )
 from evalloom.prompt_eval.steps.rules import score_by_rules, unused_rules, validate_rules
 from evalloom.prompt_eval.steps.table import TableOptions, write_own
-from evalloom.prompt_eval.table import require_openpyxl
+from evalloom.ui.workbook import require_openpyxl
 
 
 class ScoreResult(Struct, frozen=True):

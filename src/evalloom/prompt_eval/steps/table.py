@@ -22,7 +22,8 @@ from evalloom.prompt_eval.reports import csv as prompt_eval_csv
 from evalloom.prompt_eval.reports import xlsx as prompt_eval_xlsx
 from evalloom.prompt_eval.scores import ScoredCase, points_in, read_scored, scored_remarks
 from evalloom.prompt_eval.steps import provenance
-from evalloom.prompt_eval.table import has_review, is_scored_table, require_openpyxl
+from evalloom.prompt_eval.table import has_review, is_scored_table
+from evalloom.ui.workbook import LONGEST_CELL, require_openpyxl
 
 _PACKED = (".gz", ".zst")
 _LISTED = 1000
@@ -193,7 +194,7 @@ def write_file(
         cut = prompt_eval_xlsx.write(stream, cases, points, options.for_review)
     if not cut:
         return []
-    limit = f"{prompt_eval_xlsx.LONGEST_CELL:,} characters that a workbook can hold"
+    limit = f"{LONGEST_CELL:,} characters that a workbook can hold"
     message = (
         f"{'1 cell is' if cut == 1 else f'{cut} cells are'} longer than the {limit}, and cut. The CSV has all of it"
     )

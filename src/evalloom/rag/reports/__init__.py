@@ -23,7 +23,9 @@ class RagReporter(Protocol):
     name: str
     suffix: str
 
-    def render(self, results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str: ...
+    def render(
+        self, results: Sequence[RagResults], root: Path, *, exit_code: int | None = None, language: str = "en"
+    ) -> str: ...
 
 
 RAG_REPORTERS: tuple[RagReporter, ...] = (rag_html, rag_markdown, rag_json)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalloom.core.model import Status
-from evalloom.core.text import pluralize
 from evalloom.reports.run_report import cell
+from evalloom.ui.language import ENGLISH, Language, language, phrase
 
 if TYPE_CHECKING:
     # Stages do not import one another; a report only shows figures.
@@ -30,46 +31,72 @@ _SHARES = ("hit@", "recall@", "precision@", "pass_rate", "passed", "must_include
 """Prefixes of the measures that are shares, shown in percent."""
 _SIGNIFICANT = 0.05
 _NOT_MEASURED_PHRASES = {
-    "error": ("ended in an error", "ended in an error"),
-    "no_expected": ("expects nothing", "expect nothing"),
-    "unscored": ("could not be scored", "could not be scored"),
-    "skipped": ("was skipped", "were skipped"),
-    "blocked": ("was blocked", "were blocked"),
+    "error": ("{n} case ended in an error", phrase("{n} cases ended in an error")),
+    "no_expected": ("{n} case expects nothing", phrase("{n} cases expect nothing")),
+    "unscored": ("{n} case could not be scored", phrase("{n} cases could not be scored")),
+    "skipped": ("{n} case was skipped", phrase("{n} cases were skipped")),
+    "blocked": ("{n} case was blocked", phrase("{n} cases were blocked")),
 }
 """Singular and plural, by reason."""
+_MORE = {
+    "case": ("{n} more case", phrase("{n} more cases")),
+    "concept": ("{n} more concept", phrase("{n} more concepts")),
+    "pair": ("{n} more pair", phrase("{n} more pairs")),
+    "tag": ("{n} more tag", phrase("{n} more tags")),
+}
+WHO = {
+    "both": phrase("both"),
+    "neither": phrase("neither"),
+    "official only": phrase("official only"),
+    "oral only": phrase("oral only"),
+    "oral more": phrase("oral more"),
+    "oral less": phrase("oral less"),
+    "alike": phrase("alike"),
+}
+"""Which wording of a pair works."""
+_CONCLUSIONS = {
+    "no difference shown": phrase("no difference shown"),
+    "oral lower": phrase("oral lower"),
+    "oral higher": phrase("oral higher"),
+}
+
+
+@cache
+def report_language(code: str) -> Language:
+    """Return a language with the phrases of RAG reports."""
+    from evalloom.rag.reports.chinese import PHRASES
+
+    return language(code).extended(PHRASES)
 
 
 # -- figures -------------------------------------------------------------------------------------------
 
 
-def percent(share: float) -> str:
+def percent(share: float, t: Language = ENGLISH) -> str:
     """Format a share as `66.7 %`; a share that only rounds to 0 or 100 % gives `< 0.1 %` or `> 99.9 %`."""
-    shown = f"{100 * share:.1f} %"
-    if share > 0 and shown == "0.0 %":
-        return "< 0.1 %"
-    return "> 99.9 %" if share < 1 and shown == "100.0 %" else shown
+    return t.percent(share)
 
 
-def figure(name: str, value: float | None) -> str:
+def figure(name: str, value: float | None, t: Language = ENGLISH) -> str:
     """A formatted measure: shares in percent, others with three decimals."""
     if value is None:
         return "–"
-    return percent(value) if name.startswith(_SHARES) else f"{value:.3f}"
+    return t.percent(value) if name.startswith(_SHARES) else f"{value:.3f}"
 
 
-def bounds(measure: Measure) -> str:
+def bounds(measure: Measure, t: Language = ENGLISH) -> str:
     """The interval: `43.7–97.0 %` or `0.412–0.903`; empty when there is none."""
     if measure.low is None or measure.high is None:
         return ""
     if measure.name.startswith(_SHARES):
-        return f"{100 * measure.low:.1f}–{100 * measure.high:.1f} %"
+        return t.interval(measure.low, measure.high)
     return f"{measure.low:.3f}–{measure.high:.3f}"
 
 
-def with_bounds(measure: Measure) -> str:
+def with_bounds(measure: Measure, t: Language = ENGLISH) -> str:
     """`83.3 % (43.7–97.0 %)`."""
-    interval = bounds(measure)
-    return f"{figure(measure.name, measure.mean)} ({interval})" if interval else "–"
+    interval = bounds(measure, t)
+    return f"{figure(measure.name, measure.mean, t)} ({interval})" if interval else "–"
 
 
 def points(gap: float) -> str:
@@ -77,9 +104,9 @@ def points(gap: float) -> str:
     return _with_sign(100 * gap, 1)
 
 
-def signed(name: str, gap: float) -> str:
+def signed(name: str, gap: float, t: Language = ENGLISH) -> str:
     """A difference of a measure, in points or with three decimals."""
-    return f"{points(gap)} points" if name.startswith(_SHARES) else _with_sign(gap, 3)
+    return t("{n} points", n=points(gap)) if name.startswith(_SHARES) else _with_sign(gap, 3)
 
 
 def _with_sign(number: float, digits: int) -> str:
@@ -87,10 +114,11 @@ def _with_sign(number: float, digits: int) -> str:
     return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
-def gap_bounds(gap: Gap) -> str:
+def gap_bounds(gap: Gap, t: Language = ENGLISH) -> str:
     """`−70.1 to +15.2 points`."""
-    low = signed(gap.measure, gap.low).removesuffix(" points")
-    return f"{low} to {signed(gap.measure, gap.high)}"
+    if gap.measure.startswith(_SHARES):
+        return t("{low} to {high} points", low=points(gap.low), high=points(gap.high))
+    return t("{low} to {high}", low=_with_sign(gap.low, 3), high=_with_sign(gap.high, 3))
 
 
 def p_value(value: float) -> str:
@@ -101,69 +129,105 @@ def p_value(value: float) -> str:
 # -- sentences -----------------------------------------------------------------------------------------
 
 
-def title(results: RagResults) -> str:
-    return "RAG answers" if results.purpose == "answer" else "RAG retrieval"
+def title(results: RagResults, t: Language = ENGLISH) -> str:
+    return t("RAG answers") if results.purpose == "answer" else t("RAG retrieval")
 
 
-def headline(results: RagResults) -> str:
+def headline(results: RagResults, t: Language = ENGLISH) -> str:
     """The main result in one sentence."""
     deciding = results.overall.measure(results.deciding)
     if deciding.mean is None:
-        return "No case could be measured."
-    share = f"{percent(deciding.mean)} of {pluralize(deciding.cases, 'case')}"
-    if results.purpose == "answer":
-        required = [str(name) for name in results.config.get("require") or ()]
-        required_text = f", with good {' and '.join(required)}," if required else ""
-        sentence = f"The answer contains everything it must{required_text} in {share}"
-    else:
-        sentence = f"An expected source is among the first {pluralize(results.k, 'passage')} in {share}"
-    return f"{sentence} (95 % CI {bounds(deciding)})."
+        return t("No case could be measured.")
+    values = {
+        "share": t.percent(deciding.mean),
+        "cases": t.count(deciding.cases, "{n} case", "{n} cases"),
+        "interval": bounds(deciding, t),
+    }
+    if results.purpose != "answer":
+        return t(
+            "An expected source is among the first {passages} in {share} of {cases} (95 % CI {interval}).",
+            passages=t.count(results.k, "{n} passage", "{n} passages"),
+            **values,
+        )
+    required = [str(name) for name in results.config.get("require") or ()]
+    if required:
+        return t(
+            "The answer contains everything it must, with good {required}, in {share} of {cases} (95 % CI {interval}).",
+            required=t(" and ").join(required),
+            **values,
+        )
+    return t("The answer contains everything it must in {share} of {cases} (95 % CI {interval}).", **values)
 
 
-def not_measured(results: RagResults) -> str:
+def not_measured(results: RagResults, t: Language = ENGLISH) -> str:
     """The cases that no rate counts, in one sentence; empty when all cases were measured."""
     counts = [
-        f"{pluralize(number, 'case')} {phrases[number != 1]}"
+        t.count(number, *phrases)
         for name, phrases in _NOT_MEASURED_PHRASES.items()
         if (number := results.apart.get(name, 0))
     ]
-    excluded = f"Not measured: {', '.join(counts)}." if counts else ""
+    excluded = t("Not measured: {list}.", list=t(", ").join(counts)) if counts else ""
     partial = results.apart.get("part_error", 0)
     partial_text = (
-        f"{pluralize(partial, 'case')} with an error in some repeats: measured on the others." if partial else ""
+        t.count(
+            partial,
+            "{n} case with an error in some repeats: measured on the others.",
+            "{n} cases with an error in some repeats: measured on the others.",
+        )
+        if partial
+        else ""
     )
     unjudged = [
-        f"{name}: {pluralize(number, 'case')} could not be judged." for name, number in results.unjudged.items()
+        t.count(number, "{name}: {n} case could not be judged.", "{name}: {n} cases could not be judged.", name=name)
+        for name, number in results.unjudged.items()
     ]
     return " ".join(
-        filter(None, (excluded, partial_text, *unjudged, *smaller_denominators(results), pass_rate(results)))
+        filter(None, (excluded, partial_text, *unjudged, *smaller_denominators(results, t), pass_rate(results, t)))
     )
 
 
-def smaller_denominators(results: RagResults) -> list[str]:
+def smaller_denominators(results: RagResults, t: Language = ENGLISH) -> list[str]:
     """The measures that fewer cases have than the group counts, in a sentence each."""
     overall = results.overall
-    total = pluralize(overall.cases, "case")
     return [
-        f"{measure.name} is over {measure.cases:,} of {total}: the others cannot be scored on it."
+        t(
+            "{name} is over {some} of {cases}: the others cannot be scored on it.",
+            name=measure.name,
+            some=t.number(measure.cases),
+            cases=t.count(overall.cases, "{n} case", "{n} cases"),
+        )
         for measure in overall.measures
         if 0 < measure.cases < overall.cases
     ]
 
 
-def pass_rate(results: RagResults) -> str:
+def pass_rate(results: RagResults, t: Language = ENGLISH) -> str:
     """The pass rate in one sentence, where it may be another number than the measure that decides; otherwise empty."""
     rate = results.overall.pass_rate
     if not has_own_pass_rate(results) or rate.mean is None:
         return ""
-    rule = "" if results.pass_if is None else f" and a case as passed if {percent(results.pass_if)} of its repeats pass"
-    share = f"{percent(rate.mean)} of {pluralize(rate.cases, 'case')} (95 % CI {bounds(rate)})"
-    return f"pass_rate, which counts an error as not passed{rule}, is {share}; no measure counts errors."
+    values = {
+        "share": t.percent(rate.mean),
+        "cases": t.count(rate.cases, "{n} case", "{n} cases"),
+        "interval": bounds(rate, t),
+    }
+    if results.pass_if is None:
+        return t(
+            "pass_rate, which counts an error as not passed, is {share} of {cases} (95 % CI {interval}); "
+            "no measure counts errors.",
+            **values,
+        )
+    return t(
+        "pass_rate, which counts an error as not passed and a case as passed if {rule} of its repeats pass, "
+        "is {share} of {cases} (95 % CI {interval}); no measure counts errors.",
+        rule=t.percent(results.pass_if),
+        **values,
+    )
 
 
-def pass_rate_heads(results: RagResults) -> tuple[str, ...]:
+def pass_rate_heads(results: RagResults, t: Language = ENGLISH) -> tuple[str, ...]:
     """The further columns of a table of measures: errors and the pass rate, where it may be another number."""
-    return ("errors", "pass_rate") if has_own_pass_rate(results) else ()
+    return (t("errors"), "pass_rate") if has_own_pass_rate(results) else ()
 
 
 def has_own_pass_rate(results: RagResults) -> bool:
@@ -171,63 +235,85 @@ def has_own_pass_rate(results: RagResults) -> bool:
     return results.pass_if is not None or any(row.error for row in results.cases)
 
 
-def wording_gap(results: RagResults) -> str:
+def wording_gap(results: RagResults, t: Language = ENGLISH) -> str:
     """Oral against official in one sentence; empty when there are no pairs."""
     if not results.pairs.gaps:
         return ""
     gap = results.pairs.gaps[0]
-    word = "answered" if results.purpose == "answer" else "found"
-    size = f"{abs(100 * gap.gap):.1f} points"
+    is_answer = results.purpose == "answer"
+    size = f"{abs(100 * gap.gap):.1f}"
     if round(abs(100 * gap.gap), 1) == 0:
-        sentence = f"Oral wordings are {word} as often as official ones"
+        same = t("Oral wordings are answered as often as official ones")
+        sentence = same if is_answer else t("Oral wordings are found as often as official ones")
+    elif gap.gap < 0:
+        less = t("Oral wordings are answered {n} points less often than official ones", n=size)
+        sentence = less if is_answer else t("Oral wordings are found {n} points less often than official ones", n=size)
     else:
-        sentence = f"Oral wordings are {word} {size} {'less' if gap.gap < 0 else 'more'} often than official ones"
-    sentence += f": {percent(gap.oral)} against {percent(gap.official)}"
-    test = f"; exact McNemar {p_value(gap.p_value)}" if gap.p_value is not None else ""
-    figures = f"95 % CI {gap_bounds(gap)}{test}; {pluralize(gap.pairs, 'pair')}"
-    return " ".join(filter(None, (f"{sentence} ({figures}).", _doubt(gap), _shown_by_others(results.pairs.gaps[1:]))))
+        more = t("Oral wordings are answered {n} points more often than official ones", n=size)
+        sentence = more if is_answer else t("Oral wordings are found {n} points more often than official ones", n=size)
+    figures = [t("95 % CI {interval}", interval=gap_bounds(gap, t))]
+    figures += [t("exact McNemar {p}", p=p_value(gap.p_value))] if gap.p_value is not None else []
+    figures.append(t.count(gap.pairs, "{n} pair", "{n} pairs"))
+    whole = t(
+        "{sentence}: {oral} against {official} ({figures}).",
+        sentence=sentence,
+        oral=t.percent(gap.oral),
+        official=t.percent(gap.official),
+        figures=t("; ").join(figures),
+    )
+    return " ".join(filter(None, (whole, _doubt(gap, t), _shown_by_others(results.pairs.gaps[1:], t))))
 
 
-def _doubt(gap: Gap) -> str:
+def _doubt(gap: Gap, t: Language) -> str:
     """Why no difference is shown; empty when one is."""
     if gap.is_shown:
         return ""
     if gap.is_outside or (gap.p_value is not None and gap.p_value < _SIGNIFICANT):
-        return f"No difference shown by {gap.measure}: the interval and the exact test do not agree."
-    return f"No difference shown by {gap.measure}{'' if gap.gap == 0 else ': this may be chance'}."
+        return t("No difference shown by {name}: the interval and the exact test do not agree.", name=gap.measure)
+    if gap.gap == 0:
+        return t("No difference shown by {name}.", name=gap.measure)
+    return t("No difference shown by {name}: this may be chance.", name=gap.measure)
 
 
-def _shown_by_others(gaps: Sequence[Gap]) -> str:
+def _shown_by_others(gaps: Sequence[Gap], t: Language) -> str:
     """The other measures that show a difference; empty when none does."""
     shown = [
-        f"{gap.measure} ({figure(gap.measure, gap.oral)} against {figure(gap.measure, gap.official)})"
+        t(
+            "{name} ({oral} against {official})",
+            name=gap.measure,
+            oral=figure(gap.measure, gap.oral, t),
+            official=figure(gap.measure, gap.official, t),
+        )
         for gap in gaps
         if gap.is_shown
     ]
-    return f"A difference is shown by {', '.join(shown)}." if shown else ""
+    return t("A difference is shown by {list}.", list=t(", ").join(shown)) if shown else ""
 
 
-GAP_HEADS = ("measure", "pairs", "official", "oral", "gap", "95 % CI", "exact McNemar", "conclusion")
+def gap_heads(t: Language = ENGLISH) -> tuple[str, ...]:
+    """The columns of the table of gaps."""
+    heads = (t("measure"), t("pairs"), t("official"), t("oral"), t("gap"), t("95 % CI"), t("exact McNemar"))
+    return (*heads, t("conclusion"))
 
 
-def gap_cells(gap: Gap) -> tuple[str, ...]:
-    """The cells of one measure, in the order of GAP_HEADS."""
+def gap_cells(gap: Gap, t: Language = ENGLISH) -> tuple[str, ...]:
+    """The cells of one measure, in the order of `gap_heads`."""
     return (
         gap.measure,
         f"{gap.pairs:,}",
-        figure(gap.measure, gap.official),
-        figure(gap.measure, gap.oral),
-        signed(gap.measure, gap.gap),
-        gap_bounds(gap),
+        figure(gap.measure, gap.official, t),
+        figure(gap.measure, gap.oral, t),
+        signed(gap.measure, gap.gap, t),
+        gap_bounds(gap, t),
         "–" if gap.p_value is None else p_value(gap.p_value),
-        gap.conclusion,
+        t(_CONCLUSIONS.get(gap.conclusion, gap.conclusion)),
     )
 
 
-def pair_counts(results: RagResults) -> str:
+def pair_counts(results: RagResults, t: Language = ENGLISH) -> str:
     """Number of pairs by the wordings that work: `official only 2, both 3`."""
     counts = Counter(pair.who for pair in results.pairs.pairs)
-    return ", ".join(f"{who} {number:,}" for who, number in counts.items())
+    return t(", ").join(f"{t(WHO.get(who, who))} {number:,}" for who, number in counts.items())
 
 
 def official_only(results: RagResults) -> list[str]:
@@ -235,15 +321,15 @@ def official_only(results: RagResults) -> list[str]:
     return [concept.id for concept in results.pairs.concepts if concept.is_official_only]
 
 
-def facts(results: RagResults, root: Path) -> Iterator[tuple[str, str]]:
+def facts(results: RagResults, root: Path, t: Language = ENGLISH) -> Iterator[tuple[str, str]]:
     """Batch, profile, time and documents of the results."""
-    yield "batch", results.batch
+    yield t("batch"), results.batch
     if results.profile:
-        yield "profile", results.profile
-    yield "created", results.created_at
-    yield "searched", root.as_posix()
+        yield t("profile"), results.profile
+    yield t("created"), results.created_at if t.code == "en" else t.time(results.created_at)
+    yield t("searched"), root.as_posix()
     if results.documents is not None:
-        yield "documents", f"{results.documents:,}"
+        yield t("documents"), f"{results.documents:,}"
 
 
 def settings(results: RagResults) -> Iterator[tuple[str, str]]:
@@ -256,13 +342,13 @@ def settings(results: RagResults) -> Iterator[tuple[str, str]]:
 # -- cases ---------------------------------------------------------------------------------------------
 
 
-def expected(row: CaseRow) -> str:
+def expected(row: CaseRow, t: Language = ENGLISH) -> str:
     """`a.md at rank 2, b.md not found`."""
-    return ", ".join(f"{expectation.source} {at_rank(expectation.rank)}" for expectation in row.expected) or "–"
+    return t(", ").join(f"{expectation.source} {at_rank(expectation.rank, t)}" for expectation in row.expected) or "–"
 
 
-def at_rank(rank: int) -> str:
-    return f"at rank {rank}" if rank else "not found"
+def at_rank(rank: int, t: Language = ENGLISH) -> str:
+    return t("at rank {n}", n=rank) if rank else t("not found")
 
 
 def explanation(row: CaseRow) -> str:
@@ -283,12 +369,17 @@ def cases_with_status(results: RagResults, *statuses: Status) -> list[CaseRow]:
     return [row for row in results.cases if row.status in statuses]
 
 
-def truncation_note(rows: Sequence[object], noun: str) -> str:
+def truncation_note(rows: Sequence[object], noun: str, t: Language = ENGLISH) -> str:
     """The note below a truncated list; empty when the list is complete."""
     rest = len(rows) - MAX_ROWS
-    return f"… and {pluralize(rest, f'more {noun}')}: the JSON report has them all." if rest > 0 else ""
+    return t("… and {more}: the JSON report has them all.", more=t.count(rest, *_MORE[noun])) if rest > 0 else ""
 
 
 def groups(results: RagResults) -> list[GroupMeasures]:
     """All cases together, then each bucket."""
     return [results.overall, *results.buckets]
+
+
+def group_name(group: GroupMeasures, t: Language = ENGLISH) -> str:
+    """The name of a bucket or tag, or the word for all cases."""
+    return t("overall") if group.name == "overall" else group.name

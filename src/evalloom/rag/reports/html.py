@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evalloom.core.model import Status
 from evalloom.core.ranking import is_hit
 from evalloom.rag.reports import content
+from evalloom.ui.language import Language, phrase
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -24,27 +26,32 @@ _MAX_TEXT = 2_000
 """Maximum number of characters of a query, a reason or a setting."""
 _MAX_ANSWER = 4_000
 _CASE_LISTS: tuple[tuple[str, dict[str, str], tuple[Status, ...]], ...] = (
-    ("missed", {"retrieve": "Missed", "answer": "Failed"}, ("failed",)),
-    ("errors", {"retrieve": "Errors", "answer": "Errors"}, ("error",)),
-    ("apart", {"retrieve": "Not measured", "answer": "Not measured"}, ("unscored", "skipped", "blocked")),
-    ("found", {"retrieve": "Found", "answer": "Passed"}, ("passed",)),
+    ("missed", {"retrieve": phrase("Missed"), "answer": phrase("Failed")}, ("failed",)),
+    ("errors", {"retrieve": phrase("Errors"), "answer": phrase("Errors")}, ("error",)),
+    (
+        "apart",
+        {"retrieve": phrase("Not measured"), "answer": phrase("Not measured")},
+        ("unscored", "skipped", "blocked"),
+    ),
+    ("found", {"retrieve": phrase("Found"), "answer": phrase("Passed")}, ("passed",)),
 )
 """The lists of cases: anchor, title by purpose, and statuses."""
 
 
-def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None) -> str:
+def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None = None, language: str = "en") -> str:
     """Render all profiles in order; `root` is the searched folder, and `exit_code` is not shown."""
     from evalloom.ui import charts, html
 
-    first = results[0]
-    links = [("buckets", "Buckets")]
-    links += [("tags", "Tags")] if first.tags else []
-    links += [("wordings", "Oral against official")] if _has_wordings(first) else []
-    links += [(anchor, title) for anchor, title, _ in _case_lists(first)]
-    links += [("settings", "Configuration")]
+    first, t = results[0], content.report_language(language)
+    links = [("buckets", t("Buckets"))]
+    links += [("tags", t("Tags"))] if first.tags else []
+    links += [("wordings", t("Oral against official"))] if _has_wordings(first) else []
+    links += [(anchor, t(title)) for anchor, title, _ in _case_lists(first)]
+    links += [("settings", t("Configuration"))]
     return html.render(
         _TEMPLATES,
         "report.html",
+        language=t,
         profiles=results,
         first=first,
         root=root,
@@ -54,9 +61,9 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
         max_answer=_MAX_ANSWER,
         charts=charts,
         content=content,
-        case_facts=_case_facts,
+        case_facts=partial(_case_facts, t),
         case_lists=_case_lists,
-        chart_by_group=_chart_by_group,
+        chart_by_group=partial(_chart_by_group, t),
         has_wordings=_has_wordings,
         is_expected=lambda row, source: any(is_hit(expectation.source, source) for expectation in row.expected),
         not_comparable_rows=_not_comparable_rows,
@@ -86,27 +93,30 @@ def _case_lists(results: RagResults) -> Iterator[tuple[str, str, list[CaseRow]]]
             yield anchor, titles[results.purpose], rows
 
 
-def _case_facts(row: CaseRow) -> Iterator[tuple[str, str]]:
-    yield "at", str(row.origin)
-    yield "pair", row.pair_id
-    yield "concept", row.concept_id
-    yield "tags", ", ".join(row.tags)
-    yield "repeats", f"{row.repeats:,}" if row.repeats > 1 else ""
-    yield "measures", ", ".join(f"{name} {content.figure(name, value)}" for name, value in row.measures.items())
+def _case_facts(t: Language, row: CaseRow) -> Iterator[tuple[str, str]]:
+    yield t("at"), str(row.origin)
+    yield t("pair"), row.pair_id
+    yield t("concept"), row.concept_id
+    yield t("tags"), ", ".join(row.tags)
+    yield t("repeats"), f"{row.repeats:,}" if row.repeats > 1 else ""
+    yield t("measures"), ", ".join(f"{name} {content.figure(name, value, t)}" for name, value in row.measures.items())
 
 
-def _chart_by_group(groups: Sequence[GroupMeasures], measure: str) -> Markup:
+def _chart_by_group(t: Language, groups: Sequence[GroupMeasures], measure: str) -> Markup:
     """A bar per group from 0 to its rate, with its interval as a band."""
     from evalloom.ui.charts import Bar, bar_chart
 
     bars = []
     for group in groups:
-        rate = group.measure(measure)
+        name, rate = content.group_name(group, t), group.measure(measure)
         if rate.mean is None or rate.low is None or rate.high is None:
-            bars.append(Bar(group.name, "no case measured", "", None))
+            bars.append(Bar(name, t("no case measured"), "", None))
             continue
-        tooltip = f"{group.name}: {content.with_bounds(rate)}, {rate.cases:,} cases"
-        note = f"{content.percent(rate.mean)} · n {rate.cases:,}"
-        bars.append(Bar(group.name, note, tooltip, (rate.mean, rate.low, rate.high)))
-    words = "; ".join(f"{group.name}: {content.with_bounds(group.measure(measure))}" for group in groups)
-    return bar_chart(f"{measure} by bucket. {words}", bars)
+        cases = t.count(rate.cases, "{n} case", "{n} cases")
+        tooltip = f"{name}: {content.with_bounds(rate, t)}, {cases}"
+        note = f"{t.percent(rate.mean)} · n {rate.cases:,}"
+        bars.append(Bar(name, note, tooltip, (rate.mean, rate.low, rate.high)))
+    words = "; ".join(
+        f"{content.group_name(group, t)}: {content.with_bounds(group.measure(measure), t)}" for group in groups
+    )
+    return bar_chart(t("{name} by bucket. {list}", name=measure, list=words), bars)

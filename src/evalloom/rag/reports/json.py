@@ -75,7 +75,14 @@ def document(results: Sequence[RagResults], root: Path, *, base: Path = Path(), 
     }
 
 
-def render(results: Sequence[RagResults], root: Path, *, base: Path = Path(), exit_code: int | None = None) -> str:
+def render(
+    results: Sequence[RagResults],
+    root: Path,
+    *,
+    base: Path = Path(),
+    exit_code: int | None = None,
+    language: str = "en",
+) -> str:
     """The document as text."""
     whole = document(results, root, base=base, exit_code=exit_code)
     return msgspec.json.format(encode(whole), indent=2).decode() + "\n"
