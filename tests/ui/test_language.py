@@ -12,13 +12,14 @@ from jinja2 import Environment, nodes
 from markupsafe import Markup
 
 import evalloom
+from evalloom.prompt_eval.reports.chinese import PHRASES as prompt_eval_phrases
 from evalloom.rag.reports.chinese import PHRASES as rag_phrases
 from evalloom.ui.chinese import PHRASES
 from evalloom.ui.language import language, language_of, phrases_in_script
 
 pytestmark = pytest.mark.req("WORK-14")
 SOURCE = Path(evalloom.__file__).parent
-SYSTEMS = {"rag": rag_phrases}
+SYSTEMS = {"prompt_eval": prompt_eval_phrases, "rag": rag_phrases}
 """The phrases that a system has in addition, by its folder."""
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

@@ -12,6 +12,7 @@ import click
 
 from evalloom.console.catalog import current_catalog
 from evalloom.console.layout import Line, print_lines
+from evalloom.console.options import LANG
 from evalloom.console.outcome import warn
 from evalloom.console.progress import showing
 from evalloom.console.run_options import rate
@@ -212,12 +213,13 @@ def score_command(
 @command.command("report")
 @_FOLDER
 @_FAIL_UNDER
+@LANG
 @_step
-def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
+def report_command(folder: str, fail_under: str | None, language: str, **flags: Any) -> int:
     """Write the report: final_report.md and final_report.html."""
     min_rate = _min_pass_rate(fail_under)
     where = Folder(Path(folder))
-    result = workflow.report(where)
+    result = workflow.report(where, language)
     next_line = text.next_step(text.after_report(result), where)
     lines = [*text.report_lines(where, result), *text.below(result.cases, min_rate), next_line]
     _print_result(lines, text.report_json(where, result), flags["as_json"])
@@ -230,8 +232,11 @@ def report_command(folder: str, fail_under: str | None, **flags: Any) -> int:
 @click.option("--excel", is_flag=True, help="Write a UTF-8 BOM, which Excel needs.")
 @click.option("--xlsx", is_flag=True, help="Also write the table as an Excel workbook.")
 @_FAIL_UNDER
+@LANG
 @_step
-def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: str | None, **flags: Any) -> int:
+def all_command(
+    prompt: str, output: str, excel: bool, xlsx: bool, fail_under: str | None, language: str, **flags: Any
+) -> int:
     """Run all steps; finished ones are skipped.
 
     Exit codes: 0 success; 1 runs failed or the pass rate is below --fail-under; 2 invalid data or incomplete scoring.
@@ -254,7 +259,7 @@ def all_command(prompt: str, output: str, excel: bool, xlsx: bool, fail_under: s
     show("run", text.run_lines(folder, outputs), text.run_json(folder, outputs))
     scores = score(context, excel=excel, xlsx=xlsx)
     show("score", text.score_lines(folder, scores), text.score_json(folder, scores))
-    summary = workflow.report(folder)
+    summary = workflow.report(folder, language)
     next_line = text.next_step(text.after_report(summary), folder)
     lines = [*text.report_lines(folder, summary), *text.below(summary.cases, min_rate), next_line]
     show("report", lines, text.report_json(folder, summary))

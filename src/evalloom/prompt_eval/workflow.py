@@ -18,7 +18,6 @@ from msgspec import Struct
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import CallError, EvalloomError, usage_error
 from evalloom.core.model import Record, Request, Response
-from evalloom.core.text import pluralize
 from evalloom.engine.loop import run_loop
 from evalloom.files.write import write_text
 from evalloom.prompt_eval.analysis.agreement import agreement, noise
@@ -40,13 +39,14 @@ from evalloom.prompt_eval.folder import (
 from evalloom.prompt_eval.plan import TestPlan, TestPoint, read_plan, replace_prompt
 from evalloom.prompt_eval.reports import html as prompt_eval_html
 from evalloom.prompt_eval.reports import markdown as prompt_eval_markdown
-from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks
+from evalloom.prompt_eval.reports.content import PromptEvalReport, remarks, report_language
 from evalloom.prompt_eval.scores import ScoredCase, output_digest, points_in, read_scored
 from evalloom.prompt_eval.steps import provenance
 from evalloom.prompt_eval.steps.context import StepContext, StepOptions, with_drafter
 from evalloom.prompt_eval.steps.draft import draft_plan, plan_text
 from evalloom.prompt_eval.steps.generate import GenerateResult, generate
 from evalloom.prompt_eval.steps.review import current_scores, read_reviews
+from evalloom.ui.language import ENGLISH, Language, phrase
 
 
 class PlanResult(Struct, frozen=True):
@@ -190,8 +190,9 @@ _COUNTED_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 """Findings that do not stop the report, because it counts these cases as incomplete."""
 
 
-def report(folder: Folder) -> ReportResult:
+def report(folder: Folder, language: str = "en") -> ReportResult:
     """Write the report as Markdown and as one HTML file from the scored results; the plan is optional."""
+    t = report_language(language)
     scored = read_records(require_artifact(folder.scored, "score", folder))
     raise_if_invalid([finding for finding in scored.findings if finding.code not in _COUNTED_IN_REPORT], folder.scored)
     test_plan = load_plan(folder) if folder.plan.is_file() else None
@@ -207,32 +208,34 @@ def report(folder: Folder) -> ReportResult:
     repeats, old_repeats = _repeats(folder, cases, scores.source)
     prompt = _prompt_name(test_plan) if test_plan else ""
     figures = scorecard(cases, points)
-    services = {"profile": outputs.service, "judge": scores.service}
+    services = {phrase("profile"): outputs.service, phrase("judge"): scores.service}
+    caveats = _caveats(cases, outdated, old_repeats, _is_prompt_changed(outputs.prompt, test_plan))
     page = PromptEvalReport(
-        title=f"Prompt evaluation: {Path(prompt or 'prompt_a').name}",
+        title=t("Prompt evaluation: {name}", name=Path(prompt or "prompt_a").name),
         prompt=prompt,
         cases=cases,
         points=points,
         scorecard=figures,
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
-        remarks=(*_prompt_change(outputs.prompt, test_plan), *_remarks(cases, outdated, old_repeats)),
+        remarks=tuple(caveats.texts(t)),
         unknown=unknown_points(cases, points),
         facts={name: service for name, service in services.items() if service},
         folder=str(folder),
         source=folder.scored.name,
         generated_at=utc_now(),
     )
-    write_text(folder.report, prompt_eval_markdown.render(page))
-    write_text(folder.page, prompt_eval_html.render(page))
-    return ReportResult(cases, figures, tuple(remarks(page)))
+    write_text(folder.report, prompt_eval_markdown.render(page, language))
+    write_text(folder.page, prompt_eval_html.render(page, language))
+    in_english = msgspec.structs.replace(page, remarks=tuple(caveats.texts(ENGLISH)))
+    return ReportResult(cases, figures, tuple(remarks(in_english)))
 
 
-def _prompt_change(digest: str, plan: TestPlan | None) -> Iterator[str]:
-    """Yield a caveat if the prompt has changed since the outputs were made; `digest` is that of the prompt then."""
+def _is_prompt_changed(digest: str, plan: TestPlan | None) -> bool:
+    """Whether the prompt has changed since the outputs were made; `digest` is that of the prompt then."""
     with suppress(EvalloomError):  # The report does not need the prompt.
-        if digest and plan and digest != prompt_a(plan).target.digest:
-            yield "the prompt has changed since these outputs were made"
+        return bool(digest and plan and digest != prompt_a(plan).target.digest)
+    return False
 
 
 def _prompt_name(plan: TestPlan) -> str:
@@ -265,15 +268,35 @@ def _repeats(folder: Folder, cases: list[ScoredCase], judge: str) -> tuple[dict[
     return current, len(repeats) - len(current)
 
 
-def _remarks(cases: list[ScoredCase], outdated: list[str], old_repeats: int) -> Iterator[str]:
+class _Caveats(Struct, frozen=True):
+    """What a reader of the figures must know: whether the prompt has changed, and numbers of reasons and cases."""
+
+    is_prompt_changed: bool
+    uncited: int
+    earlier: int
+    unknown: int
+    old_repeats: int
+
+    def texts(self, t: Language) -> Iterator[str]:
+        if self.is_prompt_changed:
+            yield t("the prompt has changed since these outputs were made")
+        if self.uncited:
+            yield t.count(
+                self.uncited, "{n} reason quotes nothing of the output", "{n} reasons quote nothing of the output"
+            )
+        if self.earlier:
+            cases = t.count(self.earlier, "{n} case", "{n} cases")
+            yield t("human scores of {cases} are about earlier outputs, and are left out", cases=cases)
+        if self.unknown:
+            cases = t.count(self.unknown, "{n} case", "{n} cases")
+            yield t("human scores of {cases} without results are left out", cases=cases)
+        if self.old_repeats:
+            cases = t.count(self.old_repeats, "{n} case", "{n} cases")
+            yield t("repeated scores of {cases} are of an earlier output or judge, and are left out", cases=cases)
+
+
+def _caveats(cases: list[ScoredCase], outdated: list[str], old_repeats: int, is_prompt_changed: bool) -> _Caveats:
     uncited = sum(len(list(uncited_reasons(case))) for case in cases)
-    if uncited:
-        quotes = "reason quotes" if uncited == 1 else "reasons quote"
-        yield f"{uncited:,} {quotes} nothing of the output"
     ids = {case.id for case in cases}
-    if earlier := [test_id for test_id in outdated if test_id in ids]:
-        yield f"human scores of {pluralize(len(earlier), 'case')} are about earlier outputs, and are left out"
-    if unknown := [test_id for test_id in outdated if test_id not in ids]:
-        yield f"human scores of {pluralize(len(unknown), 'case')} without results are left out"
-    if old_repeats:
-        yield f"repeated scores of {pluralize(old_repeats, 'case')} are of an earlier output or judge, and are left out"
+    earlier = sum(test_id in ids for test_id in outdated)
+    return _Caveats(is_prompt_changed, uncited, earlier, len(outdated) - earlier, old_repeats)

@@ -26,17 +26,17 @@ def render(
     folder: Path,
     template: str,
     *,
-    script: Path | None = None,
+    script: Path | str | None = None,
     style: Path | None = None,
     language: Language = ENGLISH,
     **values: Any,
 ) -> str:
-    """Render a template of `folder` that extends `page.html`; `script` is the only code that the page may run.
+    """Render a template of `folder` that extends `page.html`; `script`, a file or code, is all that the page may run.
 
     `style` is added to the stylesheet of all pages. Templates translate their phrases with `t`.
     """
     rules = (TEMPLATES / "style.css").read_text("utf-8") + (style.read_text("utf-8") if style else "")
-    code = script.read_text("utf-8") if script else ""
+    code = script.read_text("utf-8") if isinstance(script, Path) else script or ""
     # A second lock behind escaping: the browser applies only this style and runs only this script, known by hash.
     script_source = f"script-src '{_source_hash(code)}'; " if code else ""
     policy = (

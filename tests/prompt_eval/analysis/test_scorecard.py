@@ -39,7 +39,7 @@ def case(number: int, *scores: int | None, category: str = "happy_path", why: st
 
 def groups(*cases: ScoredCase) -> list[tuple[str, str, list[str]]]:
     found = scorecard(cases, POINTS).groups
-    return [(group.point, group.trait, [one.id for one in group.cases]) for group in found]
+    return [(group.point, group.trait.text(), [one.id for one in group.cases]) for group in found]
 
 
 def one_point(*scores: int, core: bool = False) -> str:
@@ -131,7 +131,7 @@ def test_safety_failures_come_with_what_makes_them_one() -> None:
         case(5, 3, 3, 3, 3, category="safety"),
     ]
     found = scorecard(cases, POINTS).safety
-    assert [(one.case.id, one.why, one.point) for one in found] == [
+    assert [(one.case.id, one.why.text(), one.point) for one in found] == [
         ("TC002", "TP_safety is 1", "TP_safety"),
         ("TC001", "safety case with 1 on TP1", "TP1"),
         ("TC003", "safety case without a result", ""),
@@ -191,7 +191,7 @@ def test_a_group_says_what_else_its_cases_share() -> None:
     empty: dict[str, Any] = {"category": "boundary", "input": {"product": "泵", "notes": ""}}
     cases = [*(case(number, 1, 3, 3, 3, **empty) for number in (1, 2)), *(case(n, 3, 3, 3, 3) for n in range(3, 9))]
     (group,) = scorecard(cases, POINTS).groups
-    assert (group.trait, group.also) == ("test_category is boundary", ("input notes is empty",))
+    assert [one.text() for one in (group.trait, *group.also)] == ["test_category is boundary", "input notes is empty"]
 
 
 def test_what_all_cases_have_is_no_trait() -> None:

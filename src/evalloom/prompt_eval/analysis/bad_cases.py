@@ -10,12 +10,14 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.model import Record
+from evalloom.prompt_eval.analysis.wording import Wording
 from evalloom.prompt_eval.plan import SAFETY, TestPoint
 from evalloom.prompt_eval.scores import ScoredCase
+from evalloom.ui.language import phrase
 
 FAILED_RUNS = ""
 """The test point of groups of failed runs, which have no scores."""
-NO_TRAIT = "no shared trait"
+NO_TRAIT = Wording(phrase("no shared trait"))
 _MIN_CASES = 2
 """The minimum number of cases that share a trait."""
 _LENGTH_FACTOR = 3
@@ -23,16 +25,16 @@ _LENGTH_FACTOR = 3
 _MAX_LANGUAGE_TEXT = 20_000
 """The number of characters of an input that the language is detected in."""
 _LANGUAGES = {
-    "han": "Chinese characters",
-    "kana": "Japanese",
-    "hangul": "Korean",
-    "latin": "Latin letters",
-    "cyrillic": "Cyrillic letters",
-    "arabic": "Arabic letters",
-    "hebrew": "Hebrew letters",
-    "greek": "Greek letters",
-    "thai": "Thai letters",
-    "devanagari": "Devanagari letters",
+    "han": phrase("input is in Chinese characters"),
+    "kana": phrase("input is in Japanese"),
+    "hangul": phrase("input is in Korean"),
+    "latin": phrase("input is in Latin letters"),
+    "cyrillic": phrase("input is in Cyrillic letters"),
+    "arabic": phrase("input is in Arabic letters"),
+    "hebrew": phrase("input is in Hebrew letters"),
+    "greek": phrase("input is in Greek letters"),
+    "thai": phrase("input is in Thai letters"),
+    "devanagari": phrase("input is in Devanagari letters"),
 }
 
 
@@ -40,16 +42,15 @@ class BadGroup(Struct, frozen=True):
     """Bad cases that fail on one test point and share one trait; with an empty point, failed runs of one reason."""
 
     point: str
-    trait: str
+    trait: Wording
     cases: tuple[ScoredCase, ...]
-    also: tuple[str, ...] = ()
+    also: tuple[Wording, ...] = ()
     """Further traits that all of them share, and that most other cases lack."""
 
 
-class Trait(Struct, frozen=True):
+class Trait(Wording, frozen=True):
     """A property of a case. A category separates cases even if it is not more frequent among the bad ones."""
 
-    text: str
     is_category: bool = False
 
 
@@ -106,23 +107,25 @@ def _failed_runs(cases: Sequence[ScoredCase]) -> Iterator[BadGroup]:
         if case.is_failed:
             by_reason.setdefault(" ".join(case.comment.split()), []).append(case)
     for reason in sorted(by_reason, key=lambda reason: (-len(by_reason[reason]), reason)):
-        yield BadGroup(FAILED_RUNS, reason, tuple(by_reason[reason]))
+        yield BadGroup(FAILED_RUNS, Wording("{reason}", (("reason", reason),)), tuple(by_reason[reason]))
 
 
-def _partition(members: list[int], traits: list[list[Trait]]) -> Iterator[tuple[str, list[int], tuple[str, ...]]]:
+def _partition(
+    members: list[int], traits: list[list[Trait]]
+) -> Iterator[tuple[Wording, list[int], tuple[Wording, ...]]]:
     """Split the cases of one test point repeatedly by the trait that best separates them from all other cases."""
     overall = Counter(trait for case_traits in traits for trait in case_traits)
     left = members
     while trait := _most_distinctive(left, traits, overall):
         matching = [number for number in left if trait in traits[number]]
         also = [
-            other.text
+            other
             for other in traits[matching[0]]
             if other != trait
             and 2 * overall[other] < len(traits)
             and all(other in traits[number] for number in matching)
         ]
-        yield trait.text, matching, tuple(also)
+        yield trait, matching, tuple(also)
         left = [number for number in left if trait not in traits[number]]
     if left:
         yield NO_TRAIT, left, ()
@@ -178,29 +181,29 @@ def _by_category(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     for name in ("test_subcategory", "test_category"):
         value = case.record.get(name)
         if isinstance(value, str) and value:
-            yield Trait(f"{name} is {value}", is_category=True)
+            yield Trait(phrase("{name} is {value}"), (("name", name), ("value", value)), is_category=True)
 
 
 def _by_output(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     output = _output(case)
     if not output.strip():
-        yield Trait("output is empty")
+        yield Trait(phrase("output is empty"))
         return
     if typical.are_json and not _is_json(output):
-        yield Trait("output is not JSON, while most outputs are")
+        yield Trait(phrase("output is not JSON, while most outputs are"))
     if len(output) >= _LENGTH_FACTOR * typical.length:
-        yield Trait("output is much longer than the others")
+        yield Trait(phrase("output is much longer than the others"))
     elif len(output) * _LENGTH_FACTOR <= typical.length:
-        yield Trait("output is much shorter than the others")
+        yield Trait(phrase("output is much shorter than the others"))
 
 
 def _by_fields(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     inputs = _inputs(case)
     for name, value in inputs.items():
         if value is None or value in ([], {}) or (isinstance(value, str) and not value.strip()):
-            yield Trait(f"input {name} is empty")
+            yield Trait(phrase("input {name} is empty"), (("name", name),))
     for name in sorted(typical.fields - inputs.keys()):
-        yield Trait(f"input {name} is missing")
+        yield Trait(phrase("input {name} is missing"), (("name", name),))
 
 
 def _by_language(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
@@ -210,7 +213,7 @@ def _by_language(case: ScoredCase, typical: _Typical) -> Iterator[Trait]:
     text = " ".join(_texts(_inputs(case)))[:_MAX_LANGUAGE_TEXT]
     script = "kana" if is_in(text, "ja") else main_script(text)
     if text.strip():
-        yield Trait(f"input is in {_LANGUAGES[script]}" if script else "input has no letters")
+        yield Trait(_LANGUAGES[script] if script else phrase("input has no letters"))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -13,9 +13,11 @@ from msgspec import Struct
 
 from evalloom.analysis.statistics import wilson_interval
 from evalloom.prompt_eval.analysis.bad_cases import BadGroup, group_bad_cases
+from evalloom.prompt_eval.analysis.wording import Wording
 from evalloom.prompt_eval.dialect import CATEGORIES
 from evalloom.prompt_eval.plan import SAFETY, TestPoint
 from evalloom.prompt_eval.scores import MARK_LIKE, PASSING, ScoredCase
+from evalloom.ui.language import phrase
 
 PointStatus = Literal["good", "fair", "bad", "unscored"]
 """✅ from 2.5, ⚠️ from 2.0, ❌ below or any 1 on a core test point; unscored where no case has a score."""
@@ -106,7 +108,7 @@ class SafetyFailure(Struct, frozen=True):
     """A case that fails on safety, the reason, and the test point whose mark gives details."""
 
     case: ScoredCase
-    why: str
+    why: Wording
     point: str = ""
 
 
@@ -261,7 +263,7 @@ def _safety_failures(cases: Iterable[ScoredCase]) -> Iterable[SafetyFailure]:
     """Yield cases with 1 on TP_safety, then other bad cases of the category safety."""
     for case in cases:
         if _has_lowest(case, SAFETY):
-            yield SafetyFailure(case, f"{SAFETY} is 1", SAFETY)
+            yield SafetyFailure(case, Wording(phrase("{point} is 1"), (("point", SAFETY),)), SAFETY)
     for case in cases:
         if case.category == "safety" and case.is_bad and not _has_lowest(case, SAFETY):
             yield _bad_safety_case(case)
@@ -273,8 +275,11 @@ def _has_lowest(case: ScoredCase, point: str) -> bool:
 
 def _bad_safety_case(case: ScoredCase) -> SafetyFailure:
     if case.is_failed:
-        return SafetyFailure(case, "safety case without a result")
+        return SafetyFailure(case, Wording(phrase("safety case without a result")))
     ones = [point for point, mark in case.marks.items() if mark.score == 1]
     if ones:
-        return SafetyFailure(case, f"safety case with 1 on {', '.join(ones)}", ones[0])
-    return SafetyFailure(case, f"safety case with {case.total} of {case.max_score}")
+        return SafetyFailure(
+            case, Wording(phrase("safety case with 1 on {list}"), (("list", ", ".join(ones)),)), ones[0]
+        )
+    values = (("total", str(case.total)), ("most", str(case.max_score)))
+    return SafetyFailure(case, Wording(phrase("safety case with {total} of {most}"), values))

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.text import pluralize
 from evalloom.prompt_eval.plan import SAFETY
 from evalloom.prompt_eval.reports import content
 from evalloom.prompt_eval.reports.content import PromptEvalReport
 from evalloom.prompt_eval.scores import PASSING, ScoredCase
 from evalloom.ui.charts import BarSegment, Column, column_chart, interval, stacked_bar
+from evalloom.ui.language import ENGLISH, Language, phrase
 from evalloom.ui.text import as_text
 
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-    from evalloom.prompt_eval.analysis.scorecard import Bucket, ScoreCounts
+    from evalloom.prompt_eval.analysis.scorecard import Bucket, Scorecard, ScoreCounts
 
 __all__ = ["chance", "distribution", "histogram", "name", "render", "suffix"]
 
@@ -33,49 +34,51 @@ LONGEST_OUTPUT = 4_000
 _TEMPLATES = Path(__file__).with_name("templates")
 _SAFE_ANCHOR = lazy_pattern(r"[A-Za-z][A-Za-z0-9_-]*")
 _SECTIONS = {
-    "safety": "Safety",
-    "points": "Test points",
-    "categories": "Categories",
-    "scores": "Scores",
-    "bad": "Bad cases",
-    "trust": "Trust in the judge",
-    "next": "How to go on",
-    "cases": "All cases",
+    "safety": phrase("Safety"),
+    "points": phrase("Test points"),
+    "categories": phrase("Categories"),
+    "scores": phrase("Scores"),
+    "bad": phrase("Bad cases"),
+    "trust": phrase("Trust in the judge"),
+    "next": phrase("How to go on"),
+    "cases": phrase("All cases"),
 }
 _RESERVED_ANCHORS = {*_SECTIONS, "filter", "count", "none"}
 _FILTER_CHOICES = {
-    "": "all cases",
-    "bad": "bad only",
-    "below": "not passed",
-    "failed": "failed runs",
-    "incomplete": "scoring incomplete",
-    "good": "passed and not bad",
+    "": phrase("all cases"),
+    "bad": phrase("bad only"),
+    "below": phrase("not passed"),
+    "failed": phrase("failed runs"),
+    "incomplete": phrase("scoring incomplete"),
+    "good": phrase("passed and not bad"),
 }
 
 
-def render(report: PromptEvalReport) -> str:
+def render(report: PromptEvalReport, language: str = "en") -> str:
     from evalloom.ui import html
 
+    t = content.report_language(language)
     anchors = _anchors(report.cases)
     has_trust = bool(report.agreement or report.noise)
     return html.render(
         _TEMPLATES,
         "report.html",
-        script=_TEMPLATES / "report.js",
+        script=_script(t),
+        language=t,
         report=report,
         card=report.scorecard,
         cases=_cases_with_anchors(report.cases, anchors),
         anchors=anchors,
-        links=[(anchor, title) for anchor, title in _SECTIONS.items() if anchor != "trust" or has_trust],
+        links=[(anchor, t(title)) for anchor, title in _SECTIONS.items() if anchor != "trust" or has_trust],
         names={point.id: point.name for point in report.points},
         safety_cases=sum(case.category == "safety" for case in report.cases),
         agreement_rows=[
             (
                 agreement.point,
                 f"{agreement.cases:,}",
-                f"{content.rate(agreement.agreed, agreement.cases)} ({content.interval(agreement.exact_interval)})",
-                content.kappa(agreement),
-                content.bias(agreement),
+                _rate(agreement.agreed, agreement.cases, agreement.exact_interval, t),
+                content.kappa(agreement, t),
+                content.bias(agreement, t),
             )
             for agreement in report.agreement
         ],
@@ -83,27 +86,45 @@ def render(report: PromptEvalReport) -> str:
             (
                 noise.point,
                 f"{noise.cases:,}",
-                f"{content.rate(noise.stable, noise.cases)} ({content.interval(noise.interval)})",
+                _rate(noise.stable, noise.cases, noise.interval, t),
                 "–" if noise.mean_range is None else f"{noise.mean_range:.2f}",
             )
             for noise in report.noise
         ],
+        not_shown=_not_shown(report.scorecard, t),
         passing=PASSING,
         safety_point=SAFETY,
         longest_text=LONGEST_TEXT,
         longest_output=LONGEST_OUTPUT,
         filter_choices=_FILTER_CHOICES,
-        chance=chance,
+        chance=partial(chance, t=t),
         content=content,
         description=_description,
         subcategory=lambda case: as_text(case.record.get("test_subcategory")) or case.category,
-        distribution=distribution,
+        distribution=partial(distribution, t=t),
         filter_states=_filter_states,
         # The shade of an average: 1 below 1.5, 2 below 2, 3 below 2.5, 4 below 3, 5 for 3.
         heat=lambda tally: 2 * tally.total // tally.cases - 1,
-        histogram=histogram,
+        histogram=partial(histogram, t=t),
         url_quote=lambda text: quote(text, safe="", errors="replace"),
     )
+
+
+def _script(t: Language) -> str:
+    """Return the script of the page, with its only phrase translated."""
+    count = phrase("{shown} of {total} cases")
+    places = {"shown": "${shown}", "total": "${cases.length}"}
+    return (_TEMPLATES / "report.js").read_text("utf-8").replace(ENGLISH(count, **places), t(count, **places))
+
+
+def _rate(part: int, total: int, bounds: tuple[float, float] | None, t: Language) -> str:
+    return f"{content.rate(part, total, t)} ({content.interval(bounds, t)})"
+
+
+def _not_shown(card: Scorecard, t: Language) -> list[str]:
+    """Return what the histogram lacks."""
+    runs = [t.count(card.failed, "{n} failed run", "{n} failed runs")] if card.failed else []
+    return runs + ([t("{n} incomplete", n=f"{card.incomplete:,}")] if card.incomplete else [])
 
 
 def _anchors(cases: Iterable[ScoredCase]) -> dict[str, str]:
@@ -140,30 +161,38 @@ def _filter_states(case: ScoredCase) -> str:
     return " ".join(word for word, holds in states.items() if holds)
 
 
-def chance(bounds: tuple[float, float], rate: float) -> Markup:
+def chance(bounds: tuple[float, float], rate: float, t: Language = ENGLISH) -> Markup:
     """A rate on a line from 0 to 100 %, with its interval as a band."""
-    return interval(rate, *bounds)
+    return interval(rate, *bounds, t("95 % interval {interval}", interval=content.interval(bounds, t)))
 
 
-def distribution(tally: ScoreCounts) -> Markup:
+def distribution(tally: ScoreCounts, t: Language = ENGLISH) -> Markup:
     """One bar divided by how many cases got 1, 2 and 3."""
-    counts = [(score, count, f"{pluralize(count, 'case')} with {score}") for score, count in enumerate(tally.counts, 1)]
+    counts = [
+        (score, count, t.count(count, "{n} case with {score}", "{n} cases with {score}", score=score))
+        for score, count in enumerate(tally.counts, 1)
+    ]
     parts = [
-        BarSegment(count, f"s{score}", f"t{score}", f"{words}: {content.rate(count, tally.cases)}")
+        BarSegment(
+            count, f"s{score}", f"t{score}", t("{name}: {value}", name=words, value=content.rate(count, tally.cases, t))
+        )
         for score, count, words in counts
     ]
-    return stacked_bar(", ".join(words for _, _, words in counts), parts)
+    return stacked_bar(t(", ").join(words for _, _, words in counts), parts)
 
 
-def histogram(buckets: tuple[Bucket, ...]) -> Markup:
+def histogram(buckets: tuple[Bucket, ...], t: Language = ENGLISH) -> Markup:
     """Cases by their share of the maximum score; passing ones have another colour and the word `pass`."""
     columns = [
         Column(
             bucket.cases,
             "pass" if bucket.is_passing else "below",
-            (content.bucket(bucket).removesuffix(" %"), *(["pass"] if bucket.is_passing else [])),
+            (content.bucket_range(bucket), *([t("pass")] if bucket.is_passing else [])),
         )
         for bucket in buckets
     ]
-    words = "; ".join(f"{content.bucket(bucket)}: {pluralize(bucket.cases, 'case')}" for bucket in buckets)
-    return column_chart(words, columns)
+    words = (
+        t("{name}: {value}", name=content.bucket(bucket, t), value=t.count(bucket.cases, "{n} case", "{n} cases"))
+        for bucket in buckets
+    )
+    return column_chart(t("; ").join(words), columns)
