@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from evalloom.prompt_eval.scores import ScoredCase
 
 pytestmark = pytest.mark.req("WORK-14")
 GOLDEN = Path(__file__).parent / "golden"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "prompt-eval"
 Report = Callable[..., PromptEvalReport]
 WORD = re.compile(r"[A-Za-z]{2,}")
 USERS_TEXT = re.compile(r"(?s)<(code|style|script)>.*?</\1>|<option value=\"\w+\">\w+</option>")
@@ -74,3 +77,18 @@ def test_english_is_unchanged_after_chinese(prompt_eval_report: Report, reporter
     render(prompt_eval_report(), "zh")
     golden = (GOLDEN / f"prompt_eval{suffix}").read_bytes().decode()
     assert render(prompt_eval_report()) == render(prompt_eval_report(), "en") == golden
+
+
+def test_the_commands_write_the_language_that_is_chosen_or_that_of_the_locale(
+    in_process: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "example")
+    files = [tmp_path / "prompt-eval-results" / name for name in ("final_report.md", "final_report.html")]
+    in_process("prompt-eval", "all", "example/prompt_a.md", "--lang", "zh")
+    assert all("提示词评测：prompt_a.md" in file.read_text("utf-8").replace("\\_", "_") for file in files)
+    english = in_process("prompt-eval", "report", "--lang", "en")
+    assert all("26 of 36 cases passed (72 %)" in file.read_text("utf-8") for file in files)
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    chinese = in_process("prompt-eval", "report")
+    assert all("36 个用例中有 26 个通过（72%）" in file.read_text("utf-8") for file in files)
+    assert chinese.out == english.out
