@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "examples"
 SECONDS = 120
 """A command that takes longer hangs."""
-EVALLOOM = str(Path(sys.executable).with_name("evalloom"))
+EVALLOOM = [sys.executable, "-m", "evalloom"]
 
 Units = dict[str, Any]
 """What is finished: each unit of work, and the evidence that it was not done again."""
@@ -97,7 +97,7 @@ class Trial:
             "MOMENTS_BACK": str(back_at),
         }
         pipe = subprocess.PIPE
-        command = [EVALLOOM, *arguments.split()]
+        command = [*EVALLOOM, *arguments.split()]
         return subprocess.Popen(command, cwd=folder, env=environment, stdout=pipe, stderr=pipe, encoding="utf-8")
 
     def attempt(self, folder: Path, moment: Moment = NEVER, is_first: bool = False, back_at: int = 0) -> bool:
@@ -175,7 +175,7 @@ def plain(value: Any) -> Any:
 
 
 def call(folder: Path, arguments: str) -> str:
-    done = subprocess.run([EVALLOOM, *arguments.split()], cwd=folder, capture_output=True, encoding="utf-8")
+    done = subprocess.run([*EVALLOOM, *arguments.split()], cwd=folder, capture_output=True, encoding="utf-8")
     assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
     return done.stdout
 

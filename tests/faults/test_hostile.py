@@ -193,7 +193,10 @@ def test_dataset_from_a_pipe_is_read_once(suite: Suite) -> None:
 
 def test_end_of_the_terminal_ends_the_batch_in_good_order(suite: Suite) -> None:
     suite.cases(map(str, range(2_000)))
+    # A test run under nohup ignores the signal, and so would its children.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     process = suite.start("run", "cases.jsonl", "--target", "python:bad:waits", "-j", "1", "--no-checks")
+    signal.signal(signal.SIGHUP, before)
     suite.wait_for_runs(2, process)
     process.send_signal(signal.SIGHUP)
     out, _ = process.communicate(timeout=120)
