@@ -24,6 +24,7 @@ _FLUSH_S = 0.1
 _FLUSH_ENTRIES = 256
 _BUSY_S = 2.0
 """How long a write waits for another process. A write of ours takes a millisecond."""
+_RETRY_S = 0.01
 _HIT = Usage(calls=1, cached=1)
 _DIGEST_BYTES = 16
 
@@ -194,6 +195,22 @@ def _store_errors() -> tuple[type[Exception], ...]:
     return (sqlite3.Error, OSError)
 
 
+def _set_mode(connection: Connection) -> None:
+    """Choose the mode of a file. While another process does so, SQLite refuses at once instead of waiting."""
+    import sqlite3
+    from time import monotonic, sleep
+
+    end = monotonic() + _BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or monotonic() > end:
+                raise
+            sleep(_RETRY_S)
+
+
 def _connect(path: Path) -> Connection:
     import sqlite3
 
@@ -201,7 +218,7 @@ def _connect(path: Path) -> Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_S, check_same_thread=False)
     try:
         # In this mode readers never wait for writers, and the disk is waited for only once in many writes.
-        connection.execute("PRAGMA journal_mode = WAL")
+        _set_mode(connection)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("CREATE TABLE IF NOT EXISTS answers (digest BLOB PRIMARY KEY, answer BLOB, created INTEGER)")
     except BaseException:
