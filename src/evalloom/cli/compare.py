@@ -103,14 +103,8 @@ def command(
     3 unreadable files.
     """
     if is_self:
-        for flag, value in (
-            ("--against", baseline),
-            ("--strict", strict),
-            ("--allowed-drop", drops),
-            ("--by", by),
-            ("--baseline-profile", baseline_profile),
-            ("-o", output),
-        ):
+        others = {"--against": baseline, "--strict": strict, "--allowed-drop": drops, "--by": by}
+        for flag, value in {**others, "--baseline-profile": baseline_profile, "-o": output}.items():
             if value:
                 raise usage_error("bad_option", f"--self and {flag}: expected one of them, got both")
         return _compare_self(batch, profile, as_json)

@@ -177,16 +177,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     )
     llms = Llms(plan.settings, llm_options, warn, partial(keys.hidden, secrets=secrets))
     try:
-        # A missing key or script is reported before the batch is created.
-        clients = {name: llms.get(name) for name in plan.llm_names()} | {"": _no_client}
-        runner = Runner(
-            plan.target.call,
-            {
-                profile.name: ProfileClients(clients[profile.run], clients[profile.verify or profile.run])
-                for profile in plan.profiles
-            },
-        )
-        needs = plan.survey.needs
+        runner, needs = _runner(plan, llms), plan.survey.needs
         if missing := needs.not_selected():
             are = f"and {len(missing) - 1:,} more are" if len(missing) > 1 else "is"
             message = f"depends_on: {missing[0]!r} {are} not selected in this run, so no case waits for it"
@@ -227,9 +218,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                 facts["options"] = log.batch.options | {LEFT_OUT: answer.cases - answer.started}
             log.write_manifest(msgspec.structs.replace(log.batch, **facts))
             if lost > 0:
-                gone = f"{lost:,} of {pluralize(live.total or 0, 'run')} {'is' if lost == 1 else 'are'} missing"
-                hint = f"Run it again; --resume-from {log.batch.id} reuses the finished runs"
-                raise EvalloomError("dataset_changed", f"{gone}: the dataset changed while the batch ran. {hint}")
+                raise _dataset_changed(lost, live.total or 0, log.batch.id)
     finally:
         await llms.close()
         await plan.target.close()
@@ -238,6 +227,24 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
     accepted = accepted_by(options, log.batch.options)
     gates = plan.settings.gates
     return Results(log.path, summary, live.tally, gates, stopped, accepted, code, answer, plan.catalog)
+
+
+def _runner(plan: Plan, llms: Llms) -> Runner:
+    """Return what runs the jobs of a plan. A missing key or script is reported here, before the batch is created."""
+    clients = {name: llms.get(name) for name in plan.llm_names()} | {"": _no_client}
+    return Runner(
+        plan.target.call,
+        {
+            profile.name: ProfileClients(clients[profile.run], clients[profile.verify or profile.run])
+            for profile in plan.profiles
+        },
+    )
+
+
+def _dataset_changed(lost: int, total: int, batch: str) -> EvalloomError:
+    gone = f"{lost:,} of {pluralize(total, 'run')} {'is' if lost == 1 else 'are'} missing"
+    hint = f"Run it again; --resume-from {batch} reuses the finished runs"
+    return EvalloomError("dataset_changed", f"{gone}: the dataset changed while the batch ran. {hint}")
 
 
 def _until_sure(plan: Plan, batch: Batch, warn: Callable[[str], None]) -> UntilSure:
