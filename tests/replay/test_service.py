@@ -14,7 +14,7 @@ import pytest
 
 from evalloom import settings
 from evalloom.core.digest import sha256_base64
-from evalloom.replay.requests import RequestError
+from evalloom.pages.errors import RequestError
 from evalloom.replay.service import ReplayService
 from evalloom.replay.settings import ResolverSettings
 from evalloom.settings import Settings

@@ -12,6 +12,7 @@ from evalloom import __version__, catalog
 from evalloom.cli.commands import OPTIONS, commands, help_text
 from evalloom.console.process import end_at_once, skip_cleanup
 from evalloom.console.streams import READER_GONE, finish
+from evalloom.core import command_line
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.text import did_you_mean
 from evalloom.engine.packages import package_in
@@ -61,6 +62,7 @@ def main(debug: bool) -> None:
 
 def run(arguments: Sequence[str], command: click.Command = main, name: str = "evalloom") -> int:
     """Run a command and return its exit code; an error is one line on stderr."""
+    command_line.remember([name, *arguments])
     return finish(_run(arguments, command, name), name)
 
 

@@ -64,6 +64,8 @@ RUNNING = (
     _own("batches", "List, show and remove batches."),
     _own("stats", "Summarize batches by tag, profile, check …, and failures by cause."),
     _own("sql", "Run an SQL query over batches."),
+    _own("view", "Open batches, comparisons and test files in the browser."),
+    _own("serve", "Serve the pages and the HTTP API, for a team or for programs."),
     _own("export", "Write a batch in the result format of another tool."),
 )
 FILES = (

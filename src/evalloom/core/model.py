@@ -360,6 +360,10 @@ class Batch(Struct, frozen=True):
     """The llm for judge checks when it was last scored."""
     outages: list[str] = []
     """The llms that did not answer when it last ended, so that a resumed batch repeats the calls that failed before."""
+    planned: int = 0
+    """The number of runs that it has when it is complete; 0 if it is unknown."""
+    command: list[str] = []
+    """The command line that made or resumed it; empty if it was made from Python."""
 
     @property
     def has_numbered_cases(self) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.matchers import Matcher
+    from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
     from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
@@ -61,6 +62,8 @@ class Parts(Struct, frozen=True):
     """Reads files of results in its own format for queries; returns None for a path that has none."""
     result_command: Callable[[], click.Command] | None = None
     """Its own form of `evalloom stats` for such files: the argument `folder`, and options."""
+    pages: Callable[[], PageSection] | None = None
+    """Its pages in the browser."""
     starter: Callable[[], Starter] | None = None
     """The suite that `evalloom init` writes for its first dialect."""
     example: Callable[[], Example] | None = None

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 import evalloom
 from evalloom.batchlog import FOLDER, new_id
+from evalloom.core import command_line
 from evalloom.core.clock import utc_now
 from evalloom.core.digest import digest_file, digest_value, qualified_name
 from evalloom.core.errors import usage_error
@@ -206,6 +207,8 @@ class Plan(Struct, frozen=True, dict=True):
                 **({UNTIL_SURE: msgspec.to_builtins(self.question)} if self.question else {}),
             },
             judge=self.judge,
+            planned=self.survey.cases * len(self.profiles) * self.options.repeats,
+            command=command_line.words(),
         )
 
     def _facts_about_target(self) -> Record:

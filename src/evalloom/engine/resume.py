@@ -125,7 +125,13 @@ def open_log(
             "repeat": max(batch.options.get("repeat") or 1, stored.options.get("repeat") or 1),
             "pass_if": stored.options.get("pass_if") if plan.options.pass_if is None else plan.options.pass_if,
         }
-        facts = {"options": batch.options | kept, "judge": batch.judge, "models": batch.models}
+        facts = {
+            "options": batch.options | kept,
+            "judge": batch.judge,
+            "models": batch.models,
+            "planned": batch.planned,
+            "command": batch.command,
+        }
         log = Log(path, msgspec.structs.replace(stored, **facts, finished_at=""), secrets)
         done = finished(path, not resume.retry_errors, _retried_errors(plan, path))
         if not stored.finished_at and not stored.summary:

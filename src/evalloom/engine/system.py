@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evalloom.engine.parts import Parts as Parts
     from evalloom.engine.parts import RuleFlag as RuleFlag
     from evalloom.matchers import Matchers
+    from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
     from evalloom.reports.exporters import Exporter
     from evalloom.settings.section import Section
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part")
 COMMANDS = (
     *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "export"),
-    *("validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
+    *("view", "serve", "validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
 
@@ -155,6 +156,11 @@ class Catalog:
     def examples(self) -> tuple[Example, ...]:
         """What the demo shows, system by system."""
         return tuple(parts.example() for parts in self.parts if parts.example is not None)
+
+    @cached_property
+    def pages(self) -> tuple[PageSection, ...]:
+        """The pages of the systems."""
+        return tuple(parts.pages() for parts in self.parts if parts.pages is not None)
 
     @cached_property
     def buckets(self) -> tuple[str, ...]:

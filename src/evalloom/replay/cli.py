@@ -21,6 +21,7 @@ from evalloom.core.errors import usage_error
 from evalloom.core.text import printable
 from evalloom.engine.outputs import refuse_replacing
 from evalloom.files.write import atomic_writer, refuse_unwritable
+from evalloom.pages.errors import RequestError
 from evalloom.replay.cli_text import (
     ROWS_SHOWN,
     ComparisonView,
@@ -41,7 +42,6 @@ from evalloom.replay.compare import (
     compare_rows,
 )
 from evalloom.replay.files import FileReplay, Side, find_replay, interrupted, left_out, load_sides, replay_files
-from evalloom.replay.requests import RequestError
 from evalloom.replay.service import ReplayService, has_store
 from evalloom.replay.store.database import FOLDER
 from evalloom.settings import Settings, load

@@ -1,4 +1,4 @@
-"""Validates requests for projects, datasets and replays, and defines the errors they raise."""
+"""Validates requests for projects, datasets and replays."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from msgspec import Struct
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import describe, quote
+from evalloom.pages.errors import RequestError
 from evalloom.replay.recipe.assemble import Recipe
 from evalloom.replay.recipe.parse import RecipeError, read_recipe
 
@@ -21,16 +22,6 @@ LONGEST_NAME = 500
 _MAX_OFFSET = 10**15
 _ID = lazy_pattern(r"[A-Za-z0-9_-]{1,64}")
 _MAX_ERRORS = 50
-
-
-class RequestError(Exception):
-    """A request that cannot be fulfilled: a code, a message and details such as the place of the error."""
-
-    def __init__(self, code: str, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
-        self.details: Record = details
 
 
 class ReplayRequest(Struct, frozen=True):

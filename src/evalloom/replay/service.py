@@ -23,6 +23,7 @@ from evalloom.core.digest import sha256_hex
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.llms import LlmOptions
+from evalloom.pages.errors import RequestError
 from evalloom.replay.compare import (
     Pair,
     ReplayComparison,
@@ -40,7 +41,6 @@ from evalloom.replay.recipe.parse import RecipeError, read_recipe
 from evalloom.replay.recipe.trace import RunRecord, RunSummary, Trace
 from evalloom.replay.requests import (
     ReplayRequest,
-    RequestError,
     check_id,
     check_page,
     not_found,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.pages.page import Section as PageSection
     from evalloom.settings.section import Section
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
@@ -47,12 +48,6 @@ def _replay() -> click.Command:
     return command
 
 
-def _serve() -> click.Command:
-    from evalloom.replay.serve_cli import command
-
-    return command
-
-
 def _starter() -> Starter:
     from evalloom.replay.starter import STARTER
 
@@ -63,6 +58,12 @@ def _example() -> Example:
     from evalloom.replay.example import EXAMPLE
 
     return EXAMPLE
+
+
+def _pages() -> PageSection:
+    from evalloom.replay.pages import SECTION
+
+    return SECTION
 
 
 def _sections() -> tuple[Section[Any], ...]:
@@ -83,6 +84,7 @@ def _parts() -> Parts:
         documents=(Document("a context recipe", "it has nodes", is_recipe, _findings),),
         targets=(Kind("recipe", "FILE.json", what, _recipe),),
         sections=_sections,
+        pages=_pages,
         starter=_starter,
         example=_example,
     )
@@ -92,8 +94,5 @@ SYSTEM = System(
     name="replay",
     title="Context recipes and run records",
     parts=_parts,
-    commands=(
-        Command("replay", "Build a context for each dataset row, and report changes.", _replay),
-        Command("serve", "Serve projects, datasets and replays over HTTP on this machine.", _serve),
-    ),
+    commands=(Command("replay", "Build a context for each dataset row, and report changes.", _replay),),
 )

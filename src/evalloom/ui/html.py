@@ -6,6 +6,7 @@ the one stylesheet. A system keeps its own templates in its own folder and exten
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -48,8 +49,13 @@ def render(
 
 @cache
 def _environment(folder: Path, language: Language) -> Environment:
+    return page_environment((folder,), language)
+
+
+def page_environment(folders: Sequence[Path], language: Language) -> Environment:
+    """Return the templates of some folders and of this package; they translate their phrases with `t`."""
     environment = Environment(
-        loader=FileSystemLoader([folder, TEMPLATES]),
+        loader=FileSystemLoader([*folders, TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         # Runs on every printed value before it is escaped, so no template can forget it.

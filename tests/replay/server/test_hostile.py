@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from evalloom.replay.requests import RequestError
-from evalloom.replay.server import http as server_http
+from evalloom.pages import http as server_http
+from evalloom.pages.errors import RequestError
 
 JSON = {"Content-Type": "application/json"}
 POSTS = ("/api/projects", "/api/datasets", "/api/datasets/d/replay", "/api/execute")

@@ -1,4 +1,4 @@
-"""The ASGI app: routes requests to endpoints and turns exceptions into error responses."""
+"""The HTTP API of replays: routes requests to endpoints and turns exceptions into error responses."""
 
 from __future__ import annotations
 
@@ -12,23 +12,13 @@ from typing import Any
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route, Router
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from evalloom.core.errors import EvalloomError
 from evalloom.core.text import quote
-from evalloom.replay.requests import RequestError, check_id
-from evalloom.replay.server.endpoints import (
-    ENDPOINTS,
-    NOUNS,
-    UPLOADS,
-    ApiEndpoint,
-    ApiRequest,
-    SuccessResponse,
-    list_profiles,
-)
-from evalloom.replay.server.guard import LOOPBACK, Guard
-from evalloom.replay.server.http import (
+from evalloom.pages.errors import RequestError
+from evalloom.pages.http import (
     JSON,
     error_response,
     json_response,
@@ -38,8 +28,18 @@ from evalloom.replay.server.http import (
     parse_query,
     read_body,
 )
+from evalloom.pages.stopping import OpenWork
+from evalloom.replay.requests import check_id
+from evalloom.replay.server.endpoints import (
+    ENDPOINTS,
+    NOUNS,
+    ApiEndpoint,
+    ApiRequest,
+    SuccessResponse,
+    list_profiles,
+)
 from evalloom.replay.server.openapi import document
-from evalloom.replay.server.stopping import OpenWork
+from evalloom.replay.server.uploads import UPLOADS
 from evalloom.replay.service import ReplayService
 
 _THREADS = 8
@@ -47,17 +47,12 @@ _LONG_BODY = 1_000_000
 """Longer bodies are decoded in a thread, so that they do not block the event loop."""
 
 
-class App:
-    """Serves a ReplayService over HTTP. `hosts` are the accepted Host names, None for any."""
+class ReplayApi:
+    """The HTTP API of a ReplayService, mounted into the app."""
 
-    def __init__(
-        self,
-        service: ReplayService,
-        token: str = "",
-        hosts: frozenset[str] | None = LOOPBACK,
-    ) -> None:
+    def __init__(self, service: ReplayService, open_work: OpenWork, token: str = "") -> None:
         self._service = service
-        self._open_work = OpenWork()
+        self._open_work = open_work
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="evalloom-service")
         endpoints = (*ENDPOINTS, self._description())
         self._document = msgspec.json.encode(
@@ -66,23 +61,14 @@ class App:
         by_path: dict[str, dict[str, ApiEndpoint]] = {}
         for endpoint in endpoints:
             by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
-        routes = [Route(path, _Resource(self, methods), name=path) for path, methods in by_path.items()]
+        self.routes = [Route(path, _Resource(self, methods), name=path) for path, methods in by_path.items()]
         # Match the busiest route first.
-        routes.sort(key=lambda route: not route.path.endswith("/replay"))
-        router = Router(routes, redirect_slashes=False, default=_unknown_path)
-        self._guarded = Guard(router, token, hosts)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            await self._guarded(scope, receive, send)
-
-    def end_open_work(self) -> None:
-        """Answer all requests that are still open: streams by a last event, others by an error."""
-        self._open_work.end()
+        self.routes.sort(key=lambda route: not route.path.endswith("/replay"))
 
     def close(self) -> None:
-        """Wait for running calls."""
+        """Wait for running calls, and close the store."""
         self._threads.shutdown()
+        self._service.close()
 
     def _description(self) -> ApiEndpoint:
         """Return the endpoint that serves the OpenAPI document."""
@@ -142,8 +128,8 @@ class App:
 class _Resource:
     """The endpoints of one path, by method."""
 
-    def __init__(self, app: App, methods: dict[str, ApiEndpoint]) -> None:
-        self._app = app
+    def __init__(self, api: ReplayApi, methods: dict[str, ApiEndpoint]) -> None:
+        self._api = api
         self._methods = {**methods, **({"HEAD": methods["GET"]} if "GET" in methods else {})}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -154,17 +140,7 @@ class _Resource:
             response = error_response(error, {"Allow": allowed})
         else:
             try:
-                response = await self._app.respond(endpoint, Request(scope, receive))
+                response = await self._api.respond(endpoint, Request(scope, receive))
             except ClientDisconnect:
                 return
         await response(scope, receive, send)
-
-
-async def _unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
-    message = f"there is nothing at {quote(scope['path'])}. /openapi.json lists what there is"
-    await error_response(RequestError("not_found", message))(scope, receive, send)
-
-
-def create_app(service: ReplayService, token: str = "", hosts: frozenset[str] | None = LOOPBACK) -> App:
-    """Create the ASGI app for uvicorn or another ASGI server."""
-    return App(service, token, hosts)

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from evalloom import __version__
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, quote
-from evalloom.replay.requests import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, RequestError, validation_error
-from evalloom.replay.server.http import (
+from evalloom.pages.errors import RequestError
+from evalloom.pages.http import (
     EVENTS,
     JSON,
     EventStream,
@@ -27,15 +27,13 @@ from evalloom.replay.server.http import (
     error_body,
     json_response,
     no_content,
-    parse_rows,
 )
+from evalloom.pages.stopping import OpenWork
+from evalloom.replay.requests import LONGEST_NAME, MOST_IN_LIST, MOST_ROWS, validation_error
 from evalloom.replay.server.schemas import ANY_NUMBER, NAME, Health, ReplayDone, list_of, ref
-from evalloom.replay.server.stopping import OpenWork
+from evalloom.replay.server.uploads import UPLOADS, parse_rows
 from evalloom.replay.service import ReplayService
 from evalloom.settings import Settings
-
-UPLOADS = {"application/x-ndjson": ".jsonl", "application/jsonl": ".jsonl", "text/csv": ".csv"}
-"""Media types of dataset uploads, with the matching file suffix."""
 
 
 class ApiRequest(Struct, frozen=True):

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 from evalloom import __version__
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
+from evalloom.pages.http import JSON, OPEN_PATHS, status_of
 from evalloom.replay.server.endpoints import NOUNS, ApiEndpoint, SuccessResponse
-from evalloom.replay.server.guard import OPEN_PATHS
-from evalloom.replay.server.http import JSON, status_of
 from evalloom.replay.server.schemas import components, ref
 
 _ID = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from evalloom.replay.requests import RequestError
+from evalloom.pages.errors import RequestError
 
 
 class OpenWork:

@@ -18,21 +18,16 @@ from starlette.types import Send
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.core.text import quote
-from evalloom.data.dataset import Dataset
-from evalloom.files.rows import Row
-from evalloom.files.source import Source
-from evalloom.replay.dialect import FORMATS
-from evalloom.replay.requests import MOST_ROWS, RequestError, validation_error
+from evalloom.pages.errors import RequestError
 
+OPEN_PATHS = ("/healthz",)
+"""Paths that need no token."""
 JSON = "application/json"
 EVENTS = "text/event-stream"
 MAX_BODY_BYTES = 64_000_000
 BODY_WAIT_S = 60.0
 """The longest pause between two parts of a body: what has arrived of it stays in memory."""
-_MAX_ERRORS = 1_000
-"""Stop reading an upload after this many invalid lines."""
 _MAX_FIELDS = 100
-_COMPRESSED_PREFIXES = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _FORM = "application/x-www-form-urlencoded"
 _BROWSER_HEADERS = ("origin", "referer", "cookie", "accept-language", "upgrade-insecure-requests")
 """Headers that browsers send, in addition to sec-…; curl and urllib send none of them."""
@@ -44,6 +39,8 @@ _encode = msgspec.json.Encoder().encode
 _STATUSES = {
     "unauthorized": 401,
     "foreign_origin": 403,
+    "session_needed": 403,
+    "not_allowed_here": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "body_timeout": 408,
@@ -52,6 +49,7 @@ _STATUSES = {
     "unknown_host": 421,
     "internal_error": 500,
     "service_stopping": 503,
+    "cannot_read": 409,
 }
 """HTTP status by error code; codes ending in _not_found are 404, all others 400."""
 
@@ -182,31 +180,6 @@ def parse_json(body: bytes) -> Any:
         message = "it is nested too deeply"
     hint = ". To send rows, set the Content-Type to application/x-ndjson or text/csv" if b"\n" in body.strip() else ""
     raise RequestError("validation_failed", f"body: expected JSON, got something else: {message}{hint}")
-
-
-def parse_rows(body: bytes, suffix: str, charset: str = "") -> list[Any]:
-    """Parse the rows of an uploaded file; report every invalid line."""
-    if body.startswith(_COMPRESSED_PREFIXES):
-        # A small compressed file can expand to gigabytes, and the limit applies to the upload.
-        raise RequestError("validation_failed", "body: expected text, got a compressed file. Decompress it first")
-    rows: list[Any] = []
-    errors: list[tuple[str, str]] = []
-    # Parsed as on the command line, so that the same file gives the same rows.
-    for item in Dataset(Source(f"upload{suffix}", None, charset, body), FORMATS, "replay"):
-        if isinstance(item, Row):
-            rows.append(item.value)
-        elif item.code == "row_invalid":
-            message = f"line {item.place.line}: {item.message}"
-            raise RequestError("row_invalid", message, index=len(rows) + len(errors))
-        elif item.severity == "error":
-            # The flag --encoding corresponds to the charset of the Content-Type.
-            message = item.message.replace("--encoding", "charset")
-            errors.append((f"line {item.place.line}" if item.place.line else "body", message))
-        if len(rows) > MOST_ROWS or len(errors) >= _MAX_ERRORS:
-            break
-    if errors:
-        raise validation_error(errors)
-    return rows
 
 
 # -- responses ------------------------------------------------------------------------------------------

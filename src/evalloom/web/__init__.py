@@ -1,0 +1,1 @@
+"""The HTTP app: pages of the engine, sessions, live progress, and the server."""
