@@ -99,10 +99,18 @@ class Visitor:
         self.page = self.context.new_page()
         self.problems: list[str] = []
         self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("console", lambda line: line.type == "error" and self.problems.append(line.text))
-        self.page.on("dialog", lambda dialog: (self.problems.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        self.page.on("console", self._note)
+        self.page.on("dialog", self._dismiss)
         self.hosts: set[str] = set()
         self.page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
+
+    def _note(self, line: Any) -> None:
+        if line.type == "error":
+            self.problems.append(line.text)
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.problems.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
 
     def picture(self, name: str) -> None:
         """Keep a picture of the page, if pictures are asked for."""
@@ -112,7 +120,7 @@ class Visitor:
 
     def accessibility(self) -> list[str]:
         """Return the serious findings of axe on the page."""
-        from axe_core_python.sync_playwright import Axe
+        from axe_core_python.sync_playwright import Axe  # type: ignore[import-untyped]
 
         # axe is a script of the test, not of the page, whose policy forbids it.
         found = Axe().run(self.page)["violations"]

@@ -46,7 +46,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 HERE = Path(__file__).parent
 # These start a process or a database for almost every test, or go over whole catalogs.
-SLOW_FOLDERS = ("cli", "conformance", "demo", "faults", "results", "sandbox", "server", "steps", "tools")
+SLOW_FOLDERS = (
+    "cli",
+    "conformance",
+    "demo",
+    "faults",
+    "results",
+    "sandbox",
+    "server",
+    "steps",
+    "tools",
+    "web",
+    "pages",
+)
 SLOW_FILES = (
     *("test_docs.py", "test_examples.py", "test_pytest_plugin.py", "test_repository.py", "test_api.py"),
     *("test_cli.py", "test_compare_cli.py", "test_serve_cli.py", "test_compare.py", "test_resume.py", "test_task.py"),
@@ -132,6 +144,49 @@ def require_tool() -> Callable[[str], str]:
         return path
 
     return find
+
+
+# -- pages: a server process over a folder of its own, and a real browser
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """One browser for all tests of a worker."""
+    from tests.browser import launched, require_chromium
+
+    with launched(require_chromium()) as browser:
+        yield browser
+
+
+@pytest.fixture
+def serve_pages() -> Iterator[Callable[..., Any]]:
+    """`serve_pages(folder)` starts `evalloom view` there; further words start another command."""
+    from tests.browser import serving
+
+    with ExitStack() as stack:
+
+        def start(folder: Path, *words: str, env: dict[str, str] | None = None) -> Any:
+            return stack.enter_context(serving(folder, *words, env=env))
+
+        yield start
+
+
+@pytest.fixture
+def visitor(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """`visitor(locale="zh-CN")` is somebody at a browser; no page may have an error or ask another host."""
+    from tests.browser import Visitor
+
+    visitors: list[Visitor] = []
+
+    def visit(**options: Any) -> Visitor:
+        visitors.append(Visitor(chromium, **options))
+        return visitors[-1]
+
+    yield visit
+    for one in visitors:
+        hosts = {host.split(":")[0] for host in one.hosts}
+        one.close()
+        assert one.problems == [] and hosts <= {"127.0.0.1", "localhost"}
 
 
 # -- commands: as people run them, in a process of their own, or in this one

@@ -26,8 +26,9 @@ class StaticFiles:
 
     def __init__(self, sections: Iterable[Section]) -> None:
         files = {path.name: path.read_bytes() for path in sorted(SHARED.iterdir())}
-        # One stylesheet: the components that reports have too, and the frame of pages.
-        files["style.css"] = (UI_TEMPLATES / "style.css").read_bytes() + files.pop("pages.css")
+        # One stylesheet: the components that reports have too, the frame of pages, and the views of the engine.
+        styles = [name for name in files if name.endswith(".css")]
+        files["style.css"] = b"".join([(UI_TEMPLATES / "style.css").read_bytes(), *map(files.pop, styles)])
         for section in sections:
             for path in sorted(section.static.iterdir()) if section.static else ():
                 files[f"{section.name}/{path.name}"] = path.read_bytes()
