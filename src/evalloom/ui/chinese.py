@@ -209,6 +209,8 @@ PHRASES: dict[str, str] = {
     "it is {n}": "实际为 {n}",
     "no run counts": "没有计入的运行",
     "page {page} of {pages}": "第 {page} 页，共 {pages} 页",
+    "error": "错误",
+    "passed": "通过",
     "repeat {n}": "第 {n} 次重复",
     "runs by latency in seconds": "按延迟（秒）分布的运行数",
     "runs by score": "按得分分布的运行数",

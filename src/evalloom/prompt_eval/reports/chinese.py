@@ -179,7 +179,6 @@ PHRASES: dict[str, str] = {
     "of 3": "满分 3",
     "of 3; core test points {average}": "满分 3；核心测试点 {average}",
     "pass": "通过",
-    "passed": "通过",
     "passed and not bad": "通过且非不良",
     "people": "人工",
     "people ↓ judge →": "人工 ↓ 评判模型 →",

@@ -103,7 +103,6 @@ PHRASES: dict[str, str] = {
     "conclusion": "结论",
     "created": "创建时间",
     "documents": "文档",
-    "error": "错误",
     "errors": "错误",
     "exact McNemar": "精确 McNemar 检验",
     "exact McNemar {p}": "精确 McNemar 检验 {p}",
