@@ -23,6 +23,8 @@ DIMENSIONS: tuple[Dimension, ...] = ("tag", "profile", "category", "bucket", "di
 _VALUES: dict[Metric, str] = {"score": "score", "latency": "latency_s", "cost": "cost", "tokens": "tokens"}
 _GROUPED_FAILURES = 20_000
 """The number of different reasons that are grouped by cause; more take longer to read than anyone waits."""
+WITHOUT_NUMBERS = r"regexp_replace({reason}, '\b[0-9][0-9.,]*\b', '0', 'g')"
+"""A reason without its numbers in SQL: reasons that are equal so have one cause."""
 
 
 class Counts(Struct, frozen=True, kw_only=True):
@@ -137,7 +139,7 @@ def _failures(views: Views, where: Where) -> list[Cause]:
             FROM (SELECT step, "check", coalesce(reason, error, '') AS reason, case_id,
                 (batch, number, profile, repeat) AS place
                 FROM runs WHERE status IN ('failed', 'error') AND ({where.sql}))
-            GROUP BY step, "check", regexp_replace(reason, '\\b[0-9][0-9.,]*\\b', '0', 'g')
+            GROUP BY step, "check", {WITHOUT_NUMBERS.format(reason="reason")}
             ORDER BY min(place) LIMIT {_GROUPED_FAILURES}""",
         where.values,
     )
