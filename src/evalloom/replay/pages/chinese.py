@@ -1,0 +1,5 @@
+"""The Chinese phrases that only the pages of replays use, by the English ones."""
+
+from __future__ import annotations
+
+PHRASES: dict[str, str] = {}
