@@ -28,7 +28,7 @@ from evalloom.ui.diff import TextDiff, compare_texts
 
 _PAGE_SIZE = 20
 _REPLAYS_SHOWN = 50
-_LINES_SHOWN, _ROW_LINES = 60, 12
+_LINES_SHOWN, _ROW_LINES = 30, 12
 STATUSES = ("drift", "stable", "new", "gone")
 
 
@@ -51,6 +51,9 @@ class RunsView(Struct, frozen=True):
     answer: TextDiff | None
     """The difference of the answers, if both runs have one."""
     is_clamped: bool
+    project_name: str
+    dataset_name: str
+    """Of `b`; empty if they are in files, or were deleted."""
 
 
 class ComparedRow(Struct, frozen=True):
@@ -105,8 +108,17 @@ def _show_runs(request: PageRequest) -> View:
         answer = compare_texts(old.trace.model.answer, new.trace.model.answer)
     clamped = text.clamped(_LINES_SHOWN)
     is_clamped = not shows_all and bool(clamped.hidden_before or clamped.hidden_after)
+    stored_project, stored_dataset = service.store.project(new.project_id), service.store.dataset(new.dataset_id)
     data = RunsView(
-        compare_runs(old, new), old, new, _changes(old, new), clamped if is_clamped else text, answer, is_clamped
+        compare_runs(old, new),
+        old,
+        new,
+        _changes(old, new),
+        clamped if is_clamped else text,
+        answer,
+        is_clamped,
+        stored_project.name if stored_project else "",
+        stored_dataset.name if stored_dataset else "",
     )
     return View("runs.html", data)
 

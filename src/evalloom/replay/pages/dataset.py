@@ -153,7 +153,7 @@ def _preview(service: ReplayService, dataset_id: str, page: int) -> list[Preview
     first = (page - 1) * _PREVIEW_SIZE
     rows = []
     for index, body in enumerate(service.store.rows(dataset_id, first, _PREVIEW_SIZE), first):
-        text = msgspec.json.format(body, indent=2).decode("utf-8", "replace")
+        text = msgspec.json.format(body, indent=0).decode("utf-8", "replace")
         rows.append(PreviewRow(index, text[:_LONGEST_ROW], max(0, len(text) - _LONGEST_ROW)))
     return rows
 

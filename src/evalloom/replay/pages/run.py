@@ -28,6 +28,8 @@ class SegmentView(Struct, frozen=True):
     segment: Segment
     template: list[TemplatePart]
     rendered: list[FilledPart]
+    unfilled: list[str]
+    """Names that have no value here: missing ones, and dynamic ones that could not be resolved."""
     size: int
     """Characters of the rendered text."""
 
@@ -137,10 +139,12 @@ def _view(service: ReplayService, record: RunRecord, filter_name: str) -> RunVie
 
 def _segments(record: RunRecord) -> list[SegmentView]:
     sizes = value_sizes(record.trace)
-    return [
-        SegmentView(segment, template_parts(segment.template), filled_parts(segment, sizes), len(segment.rendered))
-        for segment in record.trace.segments
-    ]
+    segments = []
+    for segment in record.trace.segments:
+        template, rendered = template_parts(segment.template), filled_parts(segment, sizes)
+        unfilled = sorted({part.name for part in rendered if part.kind == "missing"} | {*segment.missing_variables})
+        segments.append(SegmentView(segment, template, rendered, unfilled, len(segment.rendered)))
+    return segments
 
 
 def _split(record: RunRecord) -> tuple[list[Message], list[VariableView]]:
