@@ -15,7 +15,6 @@ from evalloom.replay.pages.mounted import mounted, service_of
 from evalloom.replay.recipe.trace import RunRecord
 from evalloom.replay.requests import MOST_IN_LIST, check_id, not_found
 from evalloom.replay.service import DatasetSummary, ProjectSummary, ReplayService, ReplaySummary, summary_of
-from evalloom.replay.store.records import ReplayCounts
 
 _PAGE_SIZE, _PREVIEW_SIZE = 50, 20
 _LONGEST_ROW, _LONGEST_GIST = 4_000, 300
@@ -89,7 +88,7 @@ def show(request: PageRequest) -> View:
     chosen = request.query.get("replay", "")
     replay = history.find_replay(service, dataset_id, chosen) if chosen else next(iter(replays), None)
     older = history.before(service, replay) if replay else None
-    rows, counts = history.rows_of(service, replay, older) if replay else ([], RowCounts())
+    rows, counts = mounted(request).history.of(replay, older) if replay else ([], RowCounts())
     filter_name, tab = request.choice("show", SHOWS), request.choice("tab", TABS, "rows" if replay else "preview")
     matching = [row for row in rows if row.is_shown(filter_name)]
     dataset = DatasetSummary(*stored) if stored else None
@@ -156,14 +155,6 @@ def _preview(service: ReplayService, dataset_id: str, page: int) -> list[Preview
         text = msgspec.json.format(body, indent=0).decode("utf-8", "replace")
         rows.append(PreviewRow(index, text[:_LONGEST_ROW], max(0, len(text) - _LONGEST_ROW)))
     return rows
-
-
-def neighbours(service: ReplayService, replay: ReplayCounts, row_index: int, filter_name: str) -> tuple[list[str], int]:
-    """Return the runs that a filter leaves, and the position of a row among them; -1 if it is not one of them."""
-    rows, _ = history.rows_of(service, replay, history.before(service, replay))
-    matching = [row for row in rows if row.is_shown(filter_name)]
-    position = next((at for at, row in enumerate(matching) if row.row_index == row_index), -1)
-    return [row.run_id for row in matching], position
 
 
 # -- writes ------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -11,6 +10,7 @@ from evalloom.replay.compare import Pair, compare_rows
 from evalloom.replay.recipe.trace import Outcome
 from evalloom.replay.requests import check_id, not_found
 from evalloom.replay.service import ReplayService
+from evalloom.replay.session import LruCache
 from evalloom.replay.store.database import MAX_CANDIDATES
 from evalloom.replay.store.records import UNMET, ReplayCounts
 
@@ -18,6 +18,7 @@ NO_PROJECT = "-"
 """Stands for the project in the path of a dataset that no project is chosen for; no project has this id."""
 SHOWS = ("failed", "drift", "new", "missing", "check")
 """The filters of rows; `check` are those whose answer missed its expectations."""
+_MOST_CACHED = 4
 
 
 class RowState(Struct, frozen=True, gc=False):
@@ -80,16 +81,25 @@ def before(service: ReplayService, replay: ReplayCounts) -> ReplayCounts | None:
     return next(iter((*overlapping, *complete)), None)
 
 
-def rows_of(
-    service: ReplayService, replay: ReplayCounts, older: ReplayCounts | None
-) -> tuple[list[RowState], RowCounts]:
-    """Return the rows of a replay and their counts, with changes against an older one."""
-    store, id = service.store, replay.replay.id
-    pairs = compare_rows(store.summaries(older.replay.id) if older else (), store.summaries(id))
-    outcomes = store.outcomes(id) if replay.replay.profile else {}
-    rows = [_row(pair, outcomes, older is not None) for pair in pairs if pair.b is not None]
-    gone = sum(pair.b is None for pair in pairs)
-    return rows, _counts(rows, gone)
+class RowHistory:
+    """Compares replays with those before them. The last ones are cached: 200,000 rows take a second."""
+
+    def __init__(self, service: ReplayService) -> None:
+        self._service = service
+        self._cache = LruCache[tuple[list[RowState], RowCounts]](_MOST_CACHED)
+
+    def of(self, replay: ReplayCounts, older: ReplayCounts | None) -> tuple[list[RowState], RowCounts]:
+        """Return the rows of a replay and their counts, with changes against an older one."""
+        # Stored rows never change, but a running replay gets more of them.
+        key = "/".join(f"{one.replay.id} {one.counts.rows}" for one in (replay, older) if one)
+        return self._cache.get(key) or self._cache.put(key, self._read(replay, older))
+
+    def _read(self, replay: ReplayCounts, older: ReplayCounts | None) -> tuple[list[RowState], RowCounts]:
+        store, id = self._service.store, replay.replay.id
+        pairs = compare_rows(store.summaries(older.replay.id) if older else (), store.summaries(id))
+        outcomes = store.outcomes(id) if replay.replay.profile else {}
+        rows = [_row(pair, outcomes, older is not None) for pair in pairs if pair.b is not None]
+        return rows, _counts(rows, sum(pair.b is None for pair in pairs))
 
 
 def _row(pair: Pair, outcomes: dict[int, Outcome], is_compared: bool) -> RowState:
@@ -107,8 +117,7 @@ def _row(pair: Pair, outcomes: dict[int, Outcome], is_compared: bool) -> RowStat
     )
 
 
-def _counts(rows: Iterable[RowState], gone: int) -> RowCounts:
-    rows = list(rows)
+def _counts(rows: list[RowState], gone: int) -> RowCounts:
     statuses, changes = Counter(row.status for row in rows), Counter(row.change for row in rows)
     return RowCounts(
         statuses["succeeded"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from evalloom.pages.page import PageRequest
 from evalloom.pages.site import Site
 from evalloom.replay.pages.background import BackgroundReplays
+from evalloom.replay.pages.history import RowHistory
 from evalloom.replay.server.app import ReplayApi
 from evalloom.replay.service import ReplayService
 
@@ -17,6 +18,7 @@ class MountedReplays:
     def __init__(self, site: Site) -> None:
         self.service = ReplayService(site.data_dir, site.settings, token=site.token)
         self.background = BackgroundReplays(self.service)
+        self.history = RowHistory(self.service)
         self._api = ReplayApi(self.service, site.open_work, site.token)
         self.routes = self._api.routes
         site.services[NAME] = self

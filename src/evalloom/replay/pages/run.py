@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from evalloom.pages.errors import RequestError
 from evalloom.pages.page import Page, PageRequest, View
 from evalloom.replay.pages import dataset, history
-from evalloom.replay.pages.mounted import service_of
+from evalloom.replay.pages.mounted import mounted, service_of
 from evalloom.replay.pages.suggestions import SUGGESTIONS
 from evalloom.replay.pages.trace_parts import FilledPart, filled_parts, value_sizes
 from evalloom.replay.recipe.assemble import TemplatePart, template_parts
@@ -103,16 +103,19 @@ def _show(request: PageRequest) -> View:
         if history.replays_of(service, "run", id):
             return dataset.show(replace(request, ids={"project": "run", "dataset": id}))
         raise
-    return View("run.html", _view(service, record, request.choice("show", history.SHOWS)))
+    return View("run.html", _view(request, record, request.choice("show", history.SHOWS)))
 
 
-def _view(service: ReplayService, record: RunRecord, filter_name: str) -> RunView:
+def _view(request: PageRequest, record: RunRecord, filter_name: str) -> RunView:
+    service = service_of(request)
     replay = service.store.replay(record.run_id.rpartition("-")[0])
     if replay is None:
         raise not_found("run", record.run_id)
     older = history.before(service, replay)
     in_older = service.store.run(older.replay.id, record.row_index) if older else None
-    runs, position = dataset.neighbours(service, replay, record.row_index, filter_name)
+    rows, _ = mounted(request).history.of(replay, older)
+    runs = [row.run_id for row in rows if row.is_shown(filter_name)]
+    position = runs.index(record.run_id) if record.run_id in runs else -1
     stored_project, stored_dataset = service.store.project(record.project_id), service.store.dataset(record.dataset_id)
     messages, variables = _split(record)
     codes = {message.code for message in record.trace.messages} | {error.error_code for error in record.errors}
