@@ -48,7 +48,7 @@ def options_of(request: PageRequest) -> Record:
             raise RequestError("validation_failed", message)
         options[name] = int(text)
     if profile := request.field("profile"):
-        check_permissions(request, ())
+        check_permissions(request, ("replay", "--profile", profile))
         known = list_profiles(request.site.settings)
         if profile not in known:
             raise RequestError("validation_failed", f"profile: expected {' or '.join(known)}, got {quote(profile)}")
