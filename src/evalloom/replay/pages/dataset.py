@@ -15,6 +15,7 @@ from evalloom.replay.pages.mounted import mounted, service_of
 from evalloom.replay.recipe.trace import RunRecord
 from evalloom.replay.requests import MOST_IN_LIST, check_id, not_found
 from evalloom.replay.service import DatasetSummary, ProjectSummary, ReplayService, ReplaySummary, summary_of
+from evalloom.replay.store.records import UNMET
 
 _PAGE_SIZE, _PREVIEW_SIZE = 50, 20
 _LONGEST_ROW, _LONGEST_GIST = 4_000, 300
@@ -141,11 +142,16 @@ def gist(record: RunRecord) -> str:
 def _reason(record: RunRecord) -> tuple[str, str]:
     if record.errors:
         return record.errors[0].message, record.errors[0].error_code
+    return answer_failure(record), ""
+
+
+def answer_failure(record: RunRecord) -> str:
+    """Return why the answer of a model is not as expected; empty if it is, or none was asked for."""
     model = record.trace.model
-    if model is None or model.status in ("passed", "unscored"):
-        return "", ""
-    failed = next((check for check in model.checks if check.status != "passed"), None)
-    return model.error or (f"{failed.name}: {failed.reason}" if failed else ""), ""
+    if model is None or model.status not in UNMET:
+        return ""
+    failed = next((check for check in model.checks if check.status in UNMET), None)
+    return model.error or (f"{failed.name}: {failed.reason}" if failed else model.status)
 
 
 def _preview(service: ReplayService, dataset_id: str, page: int) -> list[PreviewRow]:

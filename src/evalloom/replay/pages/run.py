@@ -80,6 +80,8 @@ class RunView(Struct, frozen=True):
     messages: list[Message]
     """Those that are not about a variable with a value."""
     failure: FirstFailure | None
+    answer_failure: str
+    """Why the answer of the model is not as expected; empty if it is, or none was asked for."""
     suggestions: dict[str, str]
     """By code, for the codes of this run."""
     other_runs: list[OtherRun]
@@ -128,6 +130,7 @@ def _view(request: PageRequest, record: RunRecord, filter_name: str) -> RunView:
         variables,
         messages,
         _first_failure(record),
+        dataset.answer_failure(record),
         {code: SUGGESTIONS[code] for code in sorted(codes & SUGGESTIONS.keys())},
         _other_runs(service, record),
         in_older.run_id if in_older else "",
