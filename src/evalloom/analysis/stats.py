@@ -122,6 +122,11 @@ def parse_conditions(where: Iterable[str], profile: str = "") -> Where:
     return Where(" AND ".join(f"({condition.sql})" for condition in conditions), values)
 
 
+def cause_pattern(reason: str) -> str:
+    """Return the SQL of a reason without its usual variable parts: reasons that are equal so have one cause."""
+    return f"regexp_replace({reason}, {quoted_list(LIKELY_VARIABLE)}, 'g')"
+
+
 def _causes(views: Views, where: Where) -> tuple[list[Cause], int]:
     """Return failures by cause, and the number of those that are not grouped.
 
@@ -133,7 +138,7 @@ def _causes(views: Views, where: Where) -> tuple[list[Cause], int]:
             FROM (SELECT step, "check", coalesce(reason, error, '') AS reason, case_id,
                 (batch, number, profile, repeat) AS place
                 FROM runs WHERE status IN ('failed', 'error') AND ({where.sql}))
-            GROUP BY step, "check", regexp_replace(reason, {quoted_list(LIKELY_VARIABLE)}, 'g')
+            GROUP BY step, "check", {cause_pattern("reason")}
             ORDER BY min(place) LIMIT {_GROUPED_FAILURES}""",
         where.values,
     )
