@@ -85,10 +85,10 @@ def compare(name: str, case: tuple[str, str, str], url: str, folder: Path, round
     """Time a page and a bare query in turns."""
     query, where, order = case
     connection = duckdb.connect()
-    [runs], [cases] = (list((folder / ".evalloom").glob(f"batches/*/copy/{table}-*.parquet")) for table in ("runs", "cases"))
-    bare = _PLAIN.format(
-        runs=f"read_parquet('{runs}')", cases=f"read_parquet('{cases}')", where=where, order=order
+    [runs], [cases] = (
+        list((folder / ".evalloom").glob(f"batches/*/copy/{table}-*.parquet")) for table in ("runs", "cases")
     )
+    bare = _PLAIN.format(runs=f"read_parquet('{runs}')", cases=f"read_parquet('{cases}')", where=where, order=order)
     pages, bares = [], []
     for number in range(rounds + 1):
         start = time.perf_counter()

@@ -28,12 +28,14 @@ _MOST_NAMED = 30
 """Failed cases that a command names one by one."""
 _CSV_ROWS = 1_000
 _CSV = """
-    SELECT case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens, cost, model,
-        array_to_string(tags, ', '), category, bucket, difficulty, input, expected, output,
+    SELECT case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens, cost,
+        model, array_to_string(tags, ', '), category, bucket, difficulty, input, expected, output,
         runs.file || ':' || runs.line, key
     FROM {runs} AS runs LEFT JOIN cases USING (number, case_id) ORDER BY runs.number, profile, repeat"""
-_CSV_HEAD = """case_id profile repeat status score check reason first_wrong_step latency_s tokens cost model tags category
-    bucket difficulty input expected output origin run""".split()
+_CSV_HEAD = (
+    *("case_id", "profile", "repeat", "status", "score", "check", "reason", "first_wrong_step", "latency_s", "tokens"),
+    *("cost", "model", "tags", "category", "bucket", "difficulty", "input", "expected", "output", "origin", "run"),
+)
 
 
 class SystemPage(Struct, frozen=True):
@@ -152,7 +154,9 @@ def again_words(batch: Batch) -> list[str]:
     name, *words = batch.command or [""]
     if name != "evalloom" or not words or words[0] not in RESUMABLE:
         return []
-    return without_flags(words, ("--resume", "--retry-errors", "--force", "--watch"), ("--resume-from", "-o", "--output"))
+    return without_flags(
+        words, ("--resume", "--retry-errors", "--force", "--watch"), ("--resume-from", "-o", "--output")
+    )
 
 
 def _failed_cases(request: PageRequest, id: str, figures: BatchFigures) -> list[str]:

@@ -73,7 +73,11 @@ def resume_words(batch: Batch) -> list[str]:
     name, *words = batch.command or [""]
     if name != "evalloom" or not words or words[0] not in RESUMABLE:
         return []
-    return [*without_flags(words, ("--resume", "--retry-errors", "--force"), ("--resume-from",)), "--resume-from", batch.id]
+    return [
+        *without_flags(words, ("--resume", "--retry-errors", "--force"), ("--resume-from",)),
+        "--resume-from",
+        batch.id,
+    ]
 
 
 def without_flags(words: Sequence[str], flags: Sequence[str], options: Sequence[str]) -> list[str]:

@@ -52,8 +52,10 @@ _SORTS: dict[str, tuple[str, str]] = {
     "started": ("started_at", "min"),
 }
 """What runs can be sorted by: an expression, and how it is aggregated over the repeats of a case."""
-COLUMNS = ("profile", "input", "expected", "output", "score", "latency", "cost", "tokens")
-COLUMNS += ("model", "tags", "category", "bucket", "difficulty", "check", "calls", "retries", "started")
+COLUMNS = (
+    *("profile", "input", "expected", "output", "score", "latency", "cost", "tokens", "model", "tags", "category"),
+    *("bucket", "difficulty", "check", "calls", "retries", "started"),
+)
 """Columns of the table beside the outcome and the case."""
 USUAL_COLUMNS = ("input", "expected", "output", "latency")
 
@@ -223,7 +225,9 @@ class RunList:
     def _lines(self) -> str:
         sort, aggregate = _SORTS[self.filter.sort.removeprefix("-")]
         if not self.is_grouped:
-            return f"SELECT key, number, case_id, profile, repeat, {sort} AS sorted_by FROM runs WHERE {self._condition}"
+            return (
+                f"SELECT key, number, case_id, profile, repeat, {sort} AS sorted_by FROM runs WHERE {self._condition}"
+            )
         return f"""SELECT arg_min(key, {_RANK} * 1000000 + repeat) AS key, number, case_id, profile, 0 AS repeat,
             {aggregate}({sort}) AS sorted_by FROM runs WHERE {self._condition} GROUP BY number, case_id, profile"""
 
@@ -243,15 +247,15 @@ class RunList:
         cases = {row[:2]: row[2:] for row in self._library.rows(self._batch, _CASES.format(numbers=marks), numbers)}
         repeats: dict[tuple[int, str, str], list[Repeat]] = {}
         if self.is_grouped:
-            for number, case, profile, *run in self._library.rows(
-                self._batch, _REPEATS.format(numbers=marks), numbers
-            ):
+            for number, case, profile, *run in self._library.rows(self._batch, _REPEATS.format(numbers=marks), numbers):
                 repeats.setdefault((number, case, profile), []).append(Repeat(*run))
         # A batch that is being written may have been read again in between.
         return [_line(by_key[key], cases, repeats) for key in keys if key in by_key]
 
 
-_SHORT = f"CASE json_type({{0}}) WHEN 'VARCHAR' THEN left({{0}} ->> '$', {_READ}) ELSE left({{0}}::VARCHAR, {_READ}) END"
+_SHORT = (
+    f"CASE json_type({{0}}) WHEN 'VARCHAR' THEN left({{0}} ->> '$', {_READ}) ELSE left({{0}}::VARCHAR, {_READ}) END"
+)
 _WIDE = f"""
     SELECT key, case_id, number, profile, repeat, status, "check", left(coalesce(reason, error), {_READ}), step, score,
         latency_s, cost, tokens, model, tags, category, bucket, difficulty, calls, retries, started_at,
