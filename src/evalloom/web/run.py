@@ -225,7 +225,8 @@ def _read_case(library: Library, batch: str, facts: Facts) -> tuple[str, Any, An
     if not rows:
         return "", None, None, ""
     [(description, _, inputs, expected, record)] = rows
-    return description or "", decode(inputs), decode(expected), record or ""
+    # What is no input, such as the items of a batch step, is in the record alone.
+    return description or "", decode(inputs) or decode(record), decode(expected), record or ""
 
 
 def _place(request: PageRequest, batch: str, filter: RunFilter, run: str) -> Place | None:
