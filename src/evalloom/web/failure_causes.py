@@ -9,14 +9,14 @@ from __future__ import annotations
 from msgspec import Struct
 
 from evalloom.analysis.causes import Cause, cause_key
-from evalloom.analysis.stats import WITHOUT_NUMBERS, Stats
+from evalloom.analysis.stats import Stats, cause_pattern
 from evalloom.analysis.views import Views
 from evalloom.core.digest import digest_text
 
 _ID_BYTES = 4
 _REASON = "coalesce(reason, error, '')"
 _KEY = f"""coalesce(step, '') AS step, coalesce("check", '') AS "check",
-    {WITHOUT_NUMBERS.format(reason=_REASON)} AS pattern"""
+    {cause_pattern(_REASON)} AS pattern"""
 IN_CAUSE = f"""status IN ('failed', 'error') AND key IN (
     SELECT failures.key FROM (SELECT key, {_KEY} FROM runs WHERE status IN ('failed', 'error')) AS failures
     JOIN failure_causes USING (step, "check", pattern) WHERE failure_causes.cause = ?)"""

@@ -28,6 +28,9 @@ def _list(request: PageRequest) -> View:
 
 def _show(request: PageRequest) -> View | Redirect:
     job = request.site.jobs.state(request.ids["job"])
+    if job.state == "running" and job.batch and not request.query.get("output"):
+        # It was not there yet when the command was started.
+        return Redirect(f"/b/{job.batch}")
     return View("job.html", job)
 
 
