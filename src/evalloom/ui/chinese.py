@@ -135,6 +135,7 @@ PHRASES: dict[str, str] = {
     "Before and now": "之前与现在",
     "Case": "用例",
     "Cases": "用例",
+    "Category": "类别",
     "Cause": "原因",
     "Change": "变化",
     "Change in points": "变化（百分点）",
