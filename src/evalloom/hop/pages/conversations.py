@@ -1,6 +1,6 @@
 """The conversations of this server: a hoplet on one input, with what the user replies to its results.
 
-Each turn is a process (`turn.py`). A conversation lives in memory and ends with the server.
+Each turn is a process (`hop/turn.py`). A conversation lives in memory and ends with the server.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from starlette.routing import Route
 
 from evalloom.core.model import Record
 from evalloom.hop.operators.session import FeedbackRound
-from evalloom.hop.pages.turn import TurnLine, TurnRequest, TurnResult
 from evalloom.hop.target import TIMEOUT_S
+from evalloom.hop.turn import TurnLine, TurnRequest, TurnResult
 from evalloom.pages.errors import RequestError
 from evalloom.pages.site import Site
 
@@ -169,7 +169,7 @@ class Conversations:
                 raise RequestError("too_many_jobs", message)
             printed = tempfile.TemporaryFile()  # noqa: SIM115 - the thread that follows the turn closes it
             turn.process = subprocess.Popen(
-                [sys.executable, "-m", "evalloom.hop.pages.turn"],
+                [sys.executable, "-m", "evalloom.hop.turn"],
                 cwd=self._home,
                 env=environment | {"PYTHONUNBUFFERED": "1"},
                 stdin=subprocess.PIPE,

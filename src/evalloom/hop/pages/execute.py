@@ -156,8 +156,7 @@ def _example(
     if not number or (wanted and number != wanted):
         raise RequestError("case_not_found", f"{file}: expected the line of a case, got {line[:80]!r}")
     case = normalize_input(record)
-    parts = [case.get(name) for name in ("id", "tag", "description")]
-    label = " · ".join(str(part) for part in parts if part not in (None, ""))
+    label = " · ".join(str(case[name]) for name in ("tag", "description") if case.get(name) not in (None, ""))
     following = next(cases, (0, {}))[0]
     return Example(file, number, following, label[:200], expected_of(case)), inputs_of(record, contract)
 
