@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
@@ -11,12 +10,11 @@ from msgspec import Struct
 
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary, Segment, Trace
 from evalloom.replay.store.running import ReplayState
+from evalloom.ui.diff import Block, changed_blocks, increasing
 
 RowStatus = Literal["stable", "drift", "new", "gone"]
 
 _CONTEXT = 3
-_MOST_WORK = 1_000_000
-"""The diff takes time proportional to lines × changes; beyond this limit, one block replaces all lines."""
 
 
 class SegmentChange(Struct, frozen=True, rename="camel"):
@@ -196,7 +194,9 @@ def _answers(a: Trace, b: Trace) -> tuple[Literal["", "same", "changed"], list[s
 def segment_changes(a: Sequence[Segment], b: Sequence[Segment]) -> list[SegmentChange]:
     """List the changed segments: those of `b` in order, then the removed ones."""
     before = {segment.node_id: (place, segment) for place, segment in enumerate(a)}
-    stayed = _in_order([before[segment.node_id][0] for segment in b if segment.node_id in before])
+    places = [before[segment.node_id][0] for segment in b if segment.node_id in before]
+    # Those outside the longest run in order were moved.
+    stayed = {places[at] for at in increasing(places)}
     changes = []
     for segment in b:
         if segment.node_id not in before:
@@ -212,32 +212,7 @@ def segment_changes(a: Sequence[Segment], b: Sequence[Segment]) -> list[SegmentC
     return changes
 
 
-def _in_order(places: list[int]) -> set[int]:
-    """Return the longest increasing subsequence; places outside it were moved."""
-    ends: list[int] = []
-    ranks = []
-    for place in places:
-        rank = bisect_left(ends, place)
-        ends[rank : rank + 1] = [place]
-        ranks.append(rank)
-    unmoved, wanted = set(), len(ends) - 1
-    for place, rank in zip(reversed(places), reversed(ranks), strict=True):
-        if rank == wanted:
-            unmoved.add(place)
-            wanted -= 1
-    return unmoved
-
-
 # -- lines --------------------------------------------------------------------------------------------
-
-
-class _Block(NamedTuple):
-    """Lines of `a` that are replaced by lines of `b`."""
-
-    a_start: int
-    a_end: int
-    b_start: int
-    b_end: int
 
 
 def line_diff(a: str, b: str) -> list[str]:
@@ -248,63 +223,13 @@ def line_diff(a: str, b: str) -> list[str]:
     if a == b:
         return []
     old, new = a.split("\n"), b.split("\n")
-    head = _alike(old, new)
-    tail = _alike(old[head:][::-1], new[head:][::-1])
-    blocks = _changes(old[head : len(old) - tail], new[head : len(new) - tail])
-    shifted = [_Block(*(place + head for place in block)) for block in blocks]
-    return [line for near in _near(shifted) for line in _hunk(near, old, new)]
+    blocks, _ = changed_blocks(old, new)
+    return [line for near in _near(blocks) for line in _hunk(near, old, new)]
 
 
-def _alike(a: list[str], b: list[str]) -> int:
-    """Count the equal lines at the start."""
-    pairs = zip(a, b, strict=False)
-    return next((number for number, (old, new) in enumerate(pairs) if old != new), min(len(a), len(b)))
-
-
-def _changes(a: list[str], b: list[str]) -> list[_Block]:
-    """Return the shortest edit script by Myers' greedy algorithm, or one block if that would take too long.
-
-    After round d, `reach` holds for each diagonal the furthest position in `a` with d changes.
-    """
-    size_a, size_b = len(a), len(b)
-    most = min(size_a + size_b, _MOST_WORK // (size_a + size_b))
-    reach = [0] * (2 * most + 3)
-    rounds: list[list[int]] = []
-    for changes in range(most + 1):
-        for diagonal in range(-changes, changes + 1, 2):
-            at = most + 1 + diagonal
-            is_down = diagonal == -changes or (diagonal != changes and reach[at - 1] < reach[at + 1])
-            x = reach[at + 1] if is_down else reach[at - 1] + 1
-            while x < size_a and x - diagonal < size_b and a[x] == b[x - diagonal]:
-                x += 1
-            reach[at] = x
-            if x >= size_a and x - diagonal >= size_b:
-                return _walked_back(rounds, size_a, size_b)
-        rounds.append(reach[most + 1 - changes : most + 2 + changes : 2])
-    return [_Block(0, size_a, 0, size_b)]
-
-
-def _walked_back(rounds: list[list[int]], x: int, y: int) -> list[_Block]:
-    """Trace the changes back from the end; adjacent ones become one block."""
-    blocks: list[_Block] = []
-    for number in range(len(rounds), 0, -1):
-        before, diagonal = rounds[number - 1], x - y
-        at = (diagonal + number) // 2
-        is_down = diagonal == -number or (diagonal != number and before[at - 1] < before[at])
-        old_x = before[at] if is_down else before[at - 1]
-        old_y = old_x - diagonal - (1 if is_down else -1)
-        a_end, b_end = (old_x, old_y + 1) if is_down else (old_x + 1, old_y)
-        if blocks and (blocks[-1].a_start, blocks[-1].b_start) == (a_end, b_end):
-            last = blocks.pop()
-            a_end, b_end = last.a_end, last.b_end
-        blocks.append(_Block(old_x, a_end, old_y, b_end))
-        x, y = old_x, old_y
-    return blocks[::-1]
-
-
-def _near(blocks: list[_Block]) -> Iterator[list[_Block]]:
+def _near(blocks: list[Block]) -> Iterator[list[Block]]:
     """Group blocks whose context lines overlap."""
-    group: list[_Block] = []
+    group: list[Block] = []
     for block in blocks:
         if group and block.a_start - group[-1].a_end > 2 * _CONTEXT:
             yield group
@@ -313,7 +238,7 @@ def _near(blocks: list[_Block]) -> Iterator[list[_Block]]:
     yield group
 
 
-def _hunk(blocks: list[_Block], old: list[str], new: list[str]) -> Iterator[str]:
+def _hunk(blocks: list[Block], old: list[str], new: list[str]) -> Iterator[str]:
     """Format a group of blocks with its context lines."""
     first, last = blocks[0], blocks[-1]
     lead = min(_CONTEXT, first.a_start)

@@ -21,7 +21,7 @@ from evalloom.reports.details import detail, snippet, value
 from evalloom.reports.overview import Cause, Cell, Column, Failure, Overview, causes_by_key, failure_of
 from evalloom.reports.run_report import RunReport, cell, encode, spent
 from evalloom.ui import charts, html
-from evalloom.ui.diff import diff_lines
+from evalloom.ui.json_diff import compare_values
 from evalloom.ui.language import Language, language
 
 name = "html"
@@ -283,7 +283,7 @@ def _shown_cause(cause: Cause, number: int, table: _Table) -> Record:
         "title": shorten(cause.reason, _LONGEST_REASON),
         "cases": cases,
         "more": len(cause.cases) - len(cases),
-        "diff": list(diff_lines(first["expected"], first["actual"])) if first else [],
+        "diff": compare_values(first["expected"], first["actual"]) if first else None,
     }
 
 
@@ -293,8 +293,8 @@ def _example(scored: Scored) -> Record:
         if verdict.status == "failed" and verdict.mismatches:
             mismatch = verdict.mismatches[0]
             return {
-                "expected": shorten(cell(mismatch.expected), _LONGEST_EXAMPLE) + "\n",
-                "actual": shorten(cell(mismatch.actual), _LONGEST_EXAMPLE) + "\n",
+                "expected": shorten(cell(mismatch.expected), _LONGEST_EXAMPLE),
+                "actual": shorten(cell(mismatch.actual), _LONGEST_EXAMPLE),
             }
     return {}
 

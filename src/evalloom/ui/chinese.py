@@ -12,15 +12,22 @@ PHRASES: dict[str, str] = {
     "All {n} runs passed.": "{n} 次运行全部通过。",
     "And {n} rarer causes: filter the runs below.": "另有 {n} 种较少见的原因：请在下方筛选运行。",
     "Latency in seconds: runs from the number below a column on": "延迟（秒）：每列自其下方数字起的运行数",
+    "Both texts are equal.": "两个文本相同。",
+    "Equal after NFKC normalization: only the form of characters differs, such as width or composed accents.": (
+        "经 NFKC 规范化后相同：仅字符形式不同，例如全角与半角，或重音符号的组合方式。"
+    ),
+    "Equal as JSON: only the form or the order of keys differs.": "作为 JSON 相同：仅格式或键的顺序不同。",
     "Made by evalloom. This file needs nothing else: keep it, send it, print it.": (
         "由 evalloom 生成。此文件不依赖任何其他内容：可以保存、发送、打印。"
     ),
     "No run fits the filter.": "没有符合筛选条件的运行。",
     "None of {n} runs has a result that counts.": "{n} 次运行都没有可计入的结果。",
+    "Not all changed lines are compared word by word: they are too long.": "部分改动的行太长，未逐词比较。",
     "Nothing can be compared with {name}: no case has a result on both sides.": (
         "无法与 {name} 比较：没有用例在两边都有结果。"
     ),
     "Nothing is expected of any case, so nothing was checked.": "所有用例都没有期望，因此没有检查任何内容。",
+    "Only whitespace differs: · is a space, → a tab, ↵ a line break.": "仅空白不同：· 为空格，→ 为制表符，↵ 为换行。",
     "Open a case to see both outputs side by side.": "打开一个用例，可并排查看两边的输出。",
     "Score: runs from the number below a column on": "得分：每列自其下方数字起的运行数",
     "The batch is still running: this report has the runs that were finished when it was written.": (
@@ -36,6 +43,7 @@ PHRASES: dict[str, str] = {
         "表中有 {total} 次运行中的 {shown} 次，优先显示未通过的；批次中保存了全部运行。"
     ),
     "The table of runs needs JavaScript. Everything above does not.": "运行列表需要 JavaScript，以上内容则不需要。",
+    "The texts are too long and too different to compare all their lines.": "文本过长且差异过大，未逐行比较全部内容。",
     "The {shown} most frequent of {total} tags.": "{total} 个标签中最常见的 {shown} 个。",
     "There are no runs.": "没有运行。",
     "This batch has no runs.": "此批次没有运行。",
@@ -191,6 +199,12 @@ PHRASES: dict[str, str] = {
     "Why runs did not pass": "未通过的原因",
     # Parts of sentences.
     "(an empty text)": "（空文本）",
+    "Added:": "新增：",
+    "Removed:": "删除：",
+    "{n} more changes": "另有 {n} 处改动",
+    "… {n} characters left out": "……省略 {n} 个字符",
+    "… {n} equal lines left out": "……省略 {n} 行相同内容",
+    "… {n} lines left out, {changed} of them changed": "……省略 {n} 行，其中 {changed} 行有改动",
     ", ": "，",
     "; ": "；",
     "all": "全部",

@@ -18,7 +18,7 @@ from evalloom.core.digest import sha256_base64
 from evalloom.core.text import pluralize, shorten
 from evalloom.ui.language import ENGLISH, Language
 from evalloom.ui.report_marks import GENERATOR
-from evalloom.ui.text import east_asian_language, visible
+from evalloom.ui.text import east_asian_language, visible, visible_spaces
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -69,19 +69,25 @@ def page_environment(folders: Sequence[Path], language: Language) -> Environment
     environment.globals["t"] = language
     environment.filters |= {
         "breakable": breakable,
+        "lang": lang_attribute,
         "pluralize": pluralize,
         "shorten": shorten,
         "thousands": "{:,}".format,
         "user": user_text,
+        "visible_spaces": visible_spaces,
     }
     return environment
 
 
 def user_text(text: str) -> Markup:
     """A user's text: line breaks stay, and direction and East Asian language are its own."""
+    return Markup(f'<span class="user" dir="auto"{lang_attribute(text)}>{escape(visible(text))}</span>')
+
+
+def lang_attribute(text: str) -> Markup:
+    """The attribute `lang` of an element with an East Asian text; empty for any other."""
     language = east_asian_language(text)
-    attribute = f' lang="{language}"' if language else ""
-    return Markup(f'<span class="user" dir="auto"{attribute}>{escape(visible(text))}</span>')
+    return Markup(f' lang="{language}"' if language else "")
 
 
 def breakable(name: str) -> Markup:

@@ -17,11 +17,18 @@ _EAST_ASIAN = {
     "zh": lazy_pattern("[\u3400-\u9fff]"),
 }
 _LANGUAGE_SAMPLE = 2_000
+_SPACE = lazy_pattern(r"\s")
+_SPACE_MARKS = {" ": "·", "\t": "→\t", "\n": "↵\n"}
 
 
 def visible(text: str) -> str:
     r"""Spell out invisible characters: `a\u202eb` shows the escape instead of turning the text around."""
     return _INVISIBLE.sub(lambda match: repr(match[0])[1:-1], text.replace("\r\n", "\n"))
+
+
+def visible_spaces(text: str) -> str:
+    r"""Show whitespace: a space as `·`, a tab as `→`, a line break as `↵`, any other as its escape, such as `\xa0`."""
+    return _SPACE.sub(lambda match: _SPACE_MARKS.get(match[0]) or repr(match[0])[1:-1], text)
 
 
 def as_text(value: Any) -> str:
