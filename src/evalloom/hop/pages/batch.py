@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.lazy import lazy_pattern
 from evalloom.hop.pages.tasks import (
     DataFile,
     Task,
@@ -26,6 +28,7 @@ from evalloom.pages.start import check_permissions
 TOOL = "batchhoptest"
 WORKERS, MOST_WORKERS = 5, 20
 _WAIT_S = 3.0
+_PRINTED = lazy_pattern(r"^Batch: \S*?([\w-]+)$", re.MULTILINE)
 
 
 class BatchPage(Struct, frozen=True):
@@ -47,11 +50,13 @@ class BatchPage(Struct, frozen=True):
 
 def _show(request: PageRequest) -> View:
     task = task_of(request)
-    files = [*case_files(list_files(open_store(request, task)))]
     profiles, problem = _profiles(task)
     job = request.site.jobs.state(request.query["job"]) if request.query.get("job") else _running_job(request, task)
-    progress = request.site.live.progress(job.batch) if job and job.batch else None
-    written = next((file.name for file in files if job and job.batch and f"_results_{job.batch}." in file.name), "")
+    batch = batch_of(job) if job else ""
+    progress = request.site.live.progress(batch) if batch else None
+    # After the state of the job: once it is done, its file is there.
+    files = [*case_files(list_files(open_store(request, task)))]
+    written = next((file.name for file in files if batch and f"_results_{batch}." in file.name), "")
     page = BatchPage(
         task,
         files,
@@ -80,6 +85,12 @@ def _running_job(request: PageRequest, task: Task) -> JobState | None:
     start = f"{TOOL} --task {task.path} "
     jobs = request.site.jobs.states()
     return next((job for job in jobs if job.state == "running" and f"{job.command} ".startswith(start)), None)
+
+
+def batch_of(job: JobState) -> str:
+    """Return the batch of a job; one that ended at once has only printed it."""
+    printed = _PRINTED.search(job.output)
+    return job.batch or (printed[1] if printed else "")
 
 
 def _start(request: PageRequest) -> Redirect:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -9,15 +11,14 @@ from msgspec import Struct
 
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
-from evalloom.core.text import shorten
 from evalloom.hop.results.rows import meets
-from evalloom.ui.text import visible
 
 QUESTIONS = ("clarification_questions", "clarification_needed", "missing_info")
 SUMMARIES = ("answer", "summary", "verification_summary", "presentation", "problem_summary")
 """The fields that people use for questions and for a summary; the first that has a value is shown."""
 MOST_SHOWN = 20_000
 """Characters of a text that a card shows; the raw JSON can be downloaded."""
+NOTHING_EXPECTED: Mapping[str, Any] = MappingProxyType({})
 _MOST_ROWS = 200
 _SCORE = lazy_pattern(r"score|rating|评分|得分|分数")
 _GOOD, _FAIR = 0.75, 0.5
@@ -52,6 +53,8 @@ class ShownField(Struct, frozen=True):
 
     name: str
     value: str
+    size: int
+    """Characters of the whole value; `value` has at most the first `MOST_SHOWN`."""
     expected: str | None = None
     is_equal: bool | None = None
 
@@ -74,25 +77,20 @@ def card_of(value: Any, expected: Record | None = None) -> Card:
     raw = msgspec.json.format(msgspec.json.encode(value)).decode()
     expected = expected or {}
     if not isinstance(value, dict):
-        shown = [ShownField("", text_of(value), *_against(expected, "", value))] if value is not None else []
+        shown = [field_of("", value, expected, value)] if value is not None else []
         return Card(None, "", [], [], shown, raw[:MOST_SHOWN], len(raw))
     score_name = next((name for name, item in value.items() if _SCORE.search(name.lower()) and _is_number(item)), "")
     question_name = next((name for name in QUESTIONS if value.get(name)), "")
     summary_name = next((name for name in SUMMARIES if isinstance(value.get(name), str) and value[name]), "")
     tables = [_table(name, item) for name, item in value.items() if _is_table(name, item)]
     used = {question_name, *([summary_name] if summary_name not in expected else []), *(table.name for table in tables)}
-    fields = [
-        ShownField(name, text_of(item), *_against(expected, name, value))
-        for name, item in value.items()
-        if name not in used and (name != score_name or name in expected)
-    ]
-    fields += [
-        ShownField(name, "", text_of(wanted), meets(name, wanted, value))
-        for name, wanted in expected.items()
-        if name not in value
-    ]
+    score = _score(score_name, value[score_name], expected.get(score_name)) if score_name else None
+    if score is not None and (score.expected is not None or score_name not in expected):
+        used.add(score_name)
+    names = [name for name in (*value, *(name for name in expected if name not in value)) if name not in used]
+    fields = [field_of(name, value.get(name), expected, value) for name in names]
     return Card(
-        _score(score_name, value[score_name], expected.get(score_name)) if score_name else None,
+        score,
         value[summary_name][:MOST_SHOWN] if summary_name in used and summary_name else "",
         _questions(value[question_name]) if question_name else [],
         tables,
@@ -102,21 +100,18 @@ def card_of(value: Any, expected: Record | None = None) -> Card:
     )
 
 
-def text_of(value: Any) -> str:
-    """Return a value as a text of limited length: texts as they are, all else as JSON."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return visible(shorten(text, MOST_SHOWN) if len(text) > MOST_SHOWN else text)
-
-
-def title_of(name: str) -> str:
-    """Return the name of a field in words: `credit_score` is "Credit Score"."""
-    return name.replace("_", " ").title() if name.isascii() and name.islower() else name
-
-
-def _against(expected: Record, name: str, value: Any) -> tuple[str | None, bool | None]:
+def field_of(name: str, value: Any, expected: Mapping[str, Any] = NOTHING_EXPECTED, result: Any = None) -> ShownField:
+    """Return a value as a text of limited length, against what is expected of it in the whole result."""
+    text = text_of(value)
     if name not in expected:
-        return None, None
-    return text_of(expected[name]), meets(name, expected[name], value)
+        return ShownField(name, text[:MOST_SHOWN], len(text))
+    wanted = text_of(expected[name])[:MOST_SHOWN]
+    return ShownField(name, text[:MOST_SHOWN], len(text), wanted, meets(name, expected[name], result))
+
+
+def text_of(value: Any) -> str:
+    """Return a text as it is, and all else as JSON; nothing for None."""
+    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
 def _is_number(value: Any) -> bool:

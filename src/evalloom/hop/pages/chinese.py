@@ -72,6 +72,7 @@ PHRASES: dict[str, str] = {
     "Send": "发送",
     "Show": "显示",
     "Show all {n} characters": "显示全部 {n} 个字符",
+    "Show {shown} of {total} characters": "显示 {total} 个字符中的前 {shown} 个",
     "Sign in to run": "登录后运行",
     "Start batch": "开始批次",
     "Statistics": "统计",

@@ -13,7 +13,7 @@ from evalloom.core.contract import Contract
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Record
 from evalloom.hop.dialect import inputs_of, is_meta, normalize_input
-from evalloom.hop.pages.card import Card, card_of
+from evalloom.hop.pages.card import Card, ShownField, card_of, field_of
 from evalloom.hop.pages.chinese import PHRASES
 from evalloom.hop.pages.conversations import (
     CONFIRM,
@@ -72,6 +72,7 @@ class ConversationState(Struct, frozen=True):
 
     id: str
     profile: str
+    inputs: list[ShownField]
     turns: list[TurnState]
     is_running: bool
     takes_reply: bool
@@ -134,7 +135,7 @@ def _page(
         _state(conversation) if conversation else None,
         problem,
     )
-    return View("hop_run.html", page, 400 if errors else 200)
+    return View("hop_run.html", page)
 
 
 def _declared(task: Task) -> tuple[Contract | None, list[str], str]:
@@ -186,6 +187,7 @@ def _state(conversation: Conversation) -> ConversationState:
     return ConversationState(
         conversation.id,
         conversation.profile,
+        [field_of(name, value) for name, value in conversation.inputs.items()],
         [_turn(turn, conversation.expected) for turn in conversation.turns],
         last.state == "running",
         asking.state in ("LACK_OF_INFO", "UNCERTAIN") and replies < MOST_ROUNDS,

@@ -12,9 +12,8 @@ from msgspec import Struct
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Record
 from evalloom.hop.dialect import is_meta
-from evalloom.hop.pages.card import ShownField, text_of
+from evalloom.hop.pages.card import MOST_SHOWN, ShownField, field_of, text_of
 from evalloom.hop.pages.tasks import DataFile, Task, list_files, open_store, task_of
-from evalloom.hop.results.rows import meets
 from evalloom.hop.results.store import DataStore
 from evalloom.pages.errors import RequestError
 from evalloom.pages.page import Page, PageRequest, View
@@ -157,13 +156,8 @@ def _runs(request: PageRequest, batch: str, rows: list[Record]) -> dict[tuple[st
 def _record(row: Record, run: str) -> ResultRecord:
     result = row["result"]
 
-    def actual(name: str) -> str:
-        return text_of(result[name]) if isinstance(result, dict) and name in result else ""
-
-    fields = [
-        ShownField(name, actual(name), text_of(wanted), meets(name, wanted, result))
-        for name, wanted in row["expected"].items()
-    ]
+    values = result if isinstance(result, dict) else {}
+    fields = [field_of(name, values.get(name), row["expected"], result) for name in row["expected"]]
     is_failed = row["status"] == "ERROR"
     status = (
         "error" if is_failed else "unscored" if row["correct"] is None else "passed" if row["correct"] else "failed"
@@ -180,8 +174,8 @@ def _record(row: Record, run: str) -> ResultRecord:
         row["error"] or "",
         row["retry_count"],
         fields,
-        [ShownField(name, text_of(value)) for name, value in row["input"].items()],
-        msgspec.json.format(msgspec.json.encode(result)).decode()[:20_000],
+        [field_of(name, value) for name, value in row["input"].items()],
+        msgspec.json.format(msgspec.json.encode(result)).decode()[:MOST_SHOWN],
         row["execution_path"],
         run,
     )
