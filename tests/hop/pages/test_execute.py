@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import subprocess
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,11 +128,10 @@ def test_the_twin_runs_a_case_too(server: Any, session: Any) -> None:
     assert twin["conversation"]["turns"][0]["state"] in ("UNCERTAIN", "running")
 
 
-def post(server: Any, path: str, cookie: str, body: Any) -> Any:
-    import urllib.error
-    import urllib.request
-
+def post(server: Any, path: str, cookie: str, body: Any, token: str = "") -> Any:
+    """Send a JSON body as a program would, and return the answer, also that of an error."""
     headers = {"Content-Type": "application/json", "Cookie": cookie, "Origin": server.url}
+    headers |= {"Authorization": f"Bearer {token}"} if token else {}
     request = urllib.request.Request(server.url + path, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=30) as response:
@@ -146,18 +147,13 @@ def test_nothing_starts_without_a_session_or_the_permission(
     page = visitor().page
     page.goto(server.url + RUN)
     assert page.locator("button.primary").count() == 0 and page.locator("text='Sign in to run'").count() == 1
-    reading = serve_pages(
-        project,
-        "serve",
-        env={"PAGE_TOKEN": "0123456789abcdef"},
-    )
-    assert reading is not None
+    token = "0123456789abcdef"
+    reading = serve_pages(project, "serve", "--token-env", "PAGE_TOKEN", env={"PAGE_TOKEN": token})
+    assert post(reading, f"/api{RUN}", "", {"in.text": "x"}, token)["error"] == "not_allowed_here"
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e/x", "nothing", ".git", "credit/Hoplet", "a%00b", "%5c"])
 def test_only_task_folders_of_the_project_are_found(server: Any, name: str) -> None:
-    import urllib.error
-
     with pytest.raises(urllib.error.HTTPError) as refused:
         server.get(f"/hop/{name}/run")
     assert refused.value.code == 404

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.error
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,6 @@ def test_a_batch_of_other_words_is_refused(server: Any, session: Any) -> None:
 
 
 def test_links_out_of_the_project_are_refused(server: Any, project: Path, tmp_path: Path) -> None:
-    import urllib.error
-
     (tmp_path / "secret.jsonl").write_text('{"id": 1, "hop_result": "{}"}\n')
     link = project / "credit" / "TestCases" / "link.jsonl"
     link.symlink_to(tmp_path / "secret.jsonl")
