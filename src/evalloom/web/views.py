@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from evalloom.pages.page import Section
-from evalloom.web import batches, compare, jobs
+from evalloom.web import batches, compare, history, jobs
 from evalloom.web.events import live_events
 from evalloom.web.render import TEMPLATES, Renderer
 
@@ -17,6 +17,7 @@ ENGINE = Section(
     (
         *batches.PAGES,
         *compare.PAGES,
+        *history.PAGES,
         *jobs.PAGES,
     ),
     TEMPLATES,
