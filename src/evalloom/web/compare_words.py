@@ -142,7 +142,7 @@ def _notes(t: Language, comparison: Comparison, compared: ComparisonResult) -> I
             why = t("So many critical cases pass only sometimes that this may be chance: more repeats would show it.")
         else:
             why = t("It takes {n} repeats on both sides to show that.", n=FEWEST_REPEATS)
-        yield f"{lost} {why}"
+        yield f"{lost}{'' if t.code == 'zh' else ' '}{why}"
     if 0 < comparison.figures.cases < FEWEST_FLIPS:
         yield t.count(
             comparison.figures.cases,
