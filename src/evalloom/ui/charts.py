@@ -21,6 +21,7 @@ _BAR_LEFT, _BAR_RIGHT = 22.0, 96.0
 _LONGEST_NAME = 18
 _CHART_LEFT, _CHART_RIGHT, _CHART_TOP, _CHART_BOTTOM = 5.0, 100.0, 6.0, 94.0
 """Edges of the area of rates over time, in percent."""
+_MOST_LARGE_POINTS = 30
 
 
 class BarSegment(NamedTuple):
@@ -174,7 +175,8 @@ def rate_chart(description: str, points: Sequence[RatePoint]) -> Markup:
         if point.low is not None and point.high is not None:
             ends = {"x1": x, "x2": x, "y1": height(point.low), "y2": height(point.high)}
             drawn.append(_element("line", class_="spread", **ends))
-        drawn.append(_element("circle", class_="at", cx=x, cy=height(point.rate), r="5"))
+        radius = "5" if len(points) <= _MOST_LARGE_POINTS else "3"
+        drawn.append(_element("circle", class_="at", cx=x, cy=height(point.rate), r=radius))
         drawn.append(_element("title", point.words))
         shapes.append(_element("a", Markup("").join(drawn), href=point.href, aria_label=point.words))
     # Not an image: its points are links.

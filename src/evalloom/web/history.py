@@ -21,6 +21,8 @@ from evalloom.pages.page import Page, PageRequest, View
 from evalloom.pages.site import Site
 
 _PAGE_SIZE = 50
+_MANY_BATCHES = 40
+"""From so many batches on, a page has half as many cases."""
 _MOST_BATCHES = 200
 _QUARANTINE = "quarantine.yaml"
 
@@ -160,8 +162,8 @@ def _page(
     cases = [
         case for case in history.of_kind(show) if text in case.case_id.lower() or (text and text in case.name.lower())
     ]
-    page = request.number("page", 1)
-    shown = cases[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
+    page, size = request.number("page", 1), _PAGE_SIZE // (2 if len(history.batches) > _MANY_BATCHES else 1)
+    shown = cases[(page - 1) * size : page * size]
     profiles = list(dict.fromkeys(point.profile for batch in history.batches for point in batch.profiles))
     return HistoryPage(
         suite,
@@ -178,7 +180,7 @@ def _page(
         show,
         [_case_row(case, history, read, entries) for case in shown],
         page,
-        max(1, -(-len(cases) // _PAGE_SIZE)),
+        max(1, -(-len(cases) // size)),
         search,
         request.query.get("profile", ""),
         record,
