@@ -123,6 +123,27 @@ class HistoryReader:
             lines.append(RunLine(batch, time, profile or "", repeat or 0, status, score, reason or "", now))
         return lines
 
+    def run_keys(self) -> dict[tuple[str, str], dict[str, str]]:
+        """Return the run of each case that shows how it ended, the first that did not pass if there is one.
+
+        By batch and profile, then by the id of the case.
+        """
+        rows = self._views.rows(
+            f"""SELECT r.batch, coalesce(r.profile, ''), r.case_id,
+                arg_min(r.key, {{'is_passed': coalesce(r.passed, true), 'number': r.number, 'repeat': r.repeat}})
+            FROM runs r WHERE true {self._of_profile()} GROUP BY ALL""",
+            [*filter(None, [self._request.profile])],
+        )
+        keys: dict[tuple[str, str], dict[str, str]] = {}
+        for batch, profile, case_id, key in rows:
+            keys.setdefault((batch, profile), {})[case_id] = key
+        return keys
+
+    def run_keys_of(self, case_id: str) -> dict[tuple[str, str, int], str]:
+        """Return the runs of one case, by batch, profile and repeat."""
+        query = "SELECT batch, coalesce(profile, ''), repeat, key FROM runs WHERE case_id = ? ORDER BY number DESC"
+        return {(batch, profile, repeat): key for batch, profile, repeat, key in self._views.rows(query, [case_id])}
+
     # -- batches -------------------------------------------------------------------------------------
 
     def _points(self, results: dict[_CaseKey, list[CaseBatch]]) -> list[BatchPoint]:

@@ -166,6 +166,10 @@ class Library:
             raise RequestError("batch_not_found", f"there is no batch {id[:80]!r}")
         return path
 
+    def stamp(self, id: str) -> tuple[object, ...]:
+        """Return the version of the files of a batch; it begins with whether the batch is being written."""
+        return _stamp(self.path(id))
+
     def manifest(self, id: str) -> Batch:
         """Return the configuration of a batch."""
         try:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from evalloom.pages.jobs import Jobs
 from evalloom.pages.library import Library
 from evalloom.pages.live import LiveBatches
+from evalloom.pages.memo import Memo
 from evalloom.pages.stopping import OpenWork
 from evalloom.settings import Settings
 
@@ -49,6 +50,7 @@ class Site:
         self.home = home
         """The folder of the project: jobs run in it, and files below it can be looked at."""
         self.library = Library(home, catalog)
+        self.memo = Memo(self.library)
         self.live = LiveBatches(self.library)
         self.jobs = Jobs(home, self.library)
         self.open_work = OpenWork()

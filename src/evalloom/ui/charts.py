@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -18,6 +19,9 @@ _BAR_HEIGHT, _SCALE_HEIGHT = 44, 26
 _BAR_LEFT, _BAR_RIGHT = 22.0, 96.0
 """Positions of 0 and 100 % in a bar chart, in percent of the width."""
 _LONGEST_NAME = 18
+_CHART_LEFT, _CHART_RIGHT, _CHART_TOP, _CHART_BOTTOM = 5.0, 100.0, 6.0, 94.0
+"""Edges of the area of rates over time, in percent."""
+_MOST_LARGE_POINTS = 30
 
 
 class BarSegment(NamedTuple):
@@ -44,6 +48,18 @@ class Bar(NamedTuple):
     note: str
     tooltip: str
     interval: tuple[float, float, float] | None
+
+
+class RatePoint(NamedTuple):
+    """A rate of a series over time; `words` say it, and `href` leads to where it comes from."""
+
+    words: str
+    href: str
+    rate: float | None
+    low: float | None
+    high: float | None
+    is_marked: bool = False
+    """Whether something changed before it."""
 
 
 def interval(rate: float, low: float, high: float, description: str = "") -> Markup:
@@ -129,6 +145,42 @@ def bar_chart(description: str, bars: Sequence[Bar]) -> Markup:
         shapes.append(_element("rect", class_="between", **across, y=str(top + 17), height="10", rx="5"))
         shapes.append(_element("circle", class_="at", cx=_percent(end), cy=str(top + 22), r="5"))
     return _svg(description, shapes, height=str(bottom + _SCALE_HEIGHT))
+
+
+def rate_chart(description: str, points: Sequence[RatePoint]) -> Markup:
+    """Rates over time on a scale from 0 to 100 %, each with its interval as a bar; every point is a link."""
+
+    def height(share: float) -> str:
+        return _percent((_CHART_BOTTOM - (_CHART_BOTTOM - _CHART_TOP) * share) / 100)
+
+    def across(position: int) -> str:
+        return _percent((_CHART_LEFT + (_CHART_RIGHT - _CHART_LEFT) * (position + 0.5) / len(points)) / 100)
+
+    shapes = []
+    for share in (0.0, 0.5, 1.0):
+        y = height(share)
+        shapes.append(_element("line", class_="axis", x1=f"{_CHART_LEFT}%", x2="100%", y1=y, y2=y))
+        shapes.append(_label(f"{100 * share:.0f} %", 0, y, "light", "start", dominant_baseline="central"))
+    places = [(across(at), height(point.rate)) for at, point in enumerate(points) if point.rate is not None]
+    for (x1, y1), (x2, y2) in pairwise(places):
+        shapes.append(_element("line", class_="trend", x1=x1, y1=y1, x2=x2, y2=y2))
+    for position, point in enumerate(points):
+        x = across(position)
+        if point.is_marked:
+            ends = {"x1": x, "x2": x, "y1": f"{_CHART_TOP}%", "y2": f"{_CHART_BOTTOM}%"}
+            shapes.append(_element("line", class_="event", **ends))
+        if point.rate is None:
+            continue
+        drawn = []
+        if point.low is not None and point.high is not None:
+            ends = {"x1": x, "x2": x, "y1": height(point.low), "y2": height(point.high)}
+            drawn.append(_element("line", class_="spread", **ends))
+        radius = "5" if len(points) <= _MOST_LARGE_POINTS else "3"
+        drawn.append(_element("circle", class_="at", cx=x, cy=height(point.rate), r=radius))
+        drawn.append(_element("title", point.words))
+        shapes.append(_element("a", Markup("").join(drawn), href=point.href, aria_label=point.words))
+    # Not an image: its points are links.
+    return _element("svg", Markup("").join(shapes), role="group", aria_label=description)
 
 
 def _on_scale(share: float) -> float:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from evalloom.pages.chinese import PHRASES
 from evalloom.pages.page import PageRequest, Section, View, path_part
 from evalloom.pages.site import Site
+from evalloom.ui import charts
 from evalloom.ui.html import page_environment
 from evalloom.ui.language import LANGUAGES, Language, language
 from evalloom.web.static import StaticFiles
@@ -50,7 +51,7 @@ class Renderer:
         if key not in self._environments:
             t: Language = language(code).extended(PHRASES).extended(section.phrases())
             environment = page_environment((section.templates, TEMPLATES, SHARED), t)
-            environment.globals |= {"static": self._static.url}
+            environment.globals |= {"static": self._static.url, "charts": charts}
             environment.filters |= {"part": path_part, "shell_word": shlex.quote, "file_name": posixpath.basename}
             self._environments[key] = environment
         return self._environments[key]

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from evalloom.pages.page import Section
-from evalloom.web import batch, batches, jobs, run
+from evalloom.web import batch, batches, compare, history, jobs, run
 from evalloom.web.events import live_events
 from evalloom.web.render import TEMPLATES, Renderer
 
@@ -18,6 +18,8 @@ ENGINE = Section(
         *batches.PAGES,
         *batch.PAGES,
         *run.PAGES,
+        *compare.PAGES,
+        *history.PAGES,
         *jobs.PAGES,
     ),
     TEMPLATES,

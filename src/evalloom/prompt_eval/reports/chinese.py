@@ -87,7 +87,6 @@ PHRASES: dict[str, str] = {
     # Headings and labels.
     "Agreement of the judge with people": "评判模型与人工评分的一致性",
     "Agreement with people": "与人工评分的一致性",
-    "All cases": "全部用例",
     "Always the same": "始终相同",
     "Average": "平均分",
     "Average of all scores": "全部得分的平均分",
@@ -125,7 +124,6 @@ PHRASES: dict[str, str] = {
     "Scores and reasons": "得分与理由",
     "Scores of the cases": "用例得分",
     "Scoring incomplete": "评分不完整",
-    "Show": "显示",
     "Skip to all cases": "跳到全部用例",
     "Strongest by average": "平均分最高",
     "Test point": "测试点",
@@ -162,7 +160,6 @@ PHRASES: dict[str, str] = {
     "incomplete": "不完整",
     "input": "输入",
     "input, output, reason …": "输入、输出、理由……",
-    "judge": "评判模型",
     "judge is": "评判模型偏向",
     "judge {n}": "评判模型 {n} 分",
     "left out of the pass rate": "不计入通过率",
@@ -215,5 +212,4 @@ PHRASES: dict[str, str] = {
     "{n} scored incompletely": "{n} 个评分不完整",
     "{n} stricter": "严格 {n}",
     "{share} of all": "占全部的 {share}",
-    "{shown} of {total} cases": "{total} 个用例中的 {shown} 个",
 }
