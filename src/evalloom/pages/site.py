@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from evalloom.pages.file_reports import FileReports
+from evalloom.pages.files import Files
 from evalloom.pages.jobs import Jobs
 from evalloom.pages.library import Library
 from evalloom.pages.live import LiveBatches
@@ -51,6 +53,8 @@ class Site:
         self.library = Library(home, catalog)
         self.live = LiveBatches(self.library)
         self.jobs = Jobs(home, self.library)
+        self.files = Files(home)
+        self.file_reports = FileReports(self.files, catalog, settings)
         self.open_work = OpenWork()
 
     def stop(self) -> None:
@@ -59,5 +63,6 @@ class Site:
         self.open_work.end()
 
     def close(self) -> None:
+        self.file_reports.close()
         self.jobs.close()
         self.library.close()
