@@ -92,7 +92,7 @@ def _show(request: PageRequest) -> View:
         estimate,
         failure,
     )
-    return View("run.html", data)
+    return View("run_form.html", data)
 
 
 def _values(get: Callable[[str], list[str]]) -> RunValues:

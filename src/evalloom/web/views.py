@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from evalloom.pages.page import Section
-from evalloom.web import batches, data, jobs, run_form, try_one
+from evalloom.web import batch, batches, data, jobs, run, run_form, try_one
 from evalloom.web.events import live_events
 from evalloom.web.render import TEMPLATES, Renderer
 
@@ -16,6 +16,8 @@ ENGINE = Section(
     "",
     (
         *batches.PAGES,
+        *batch.PAGES,
+        *run.PAGES,
         *jobs.PAGES,
         *data.PAGES,
         *run_form.PAGES,
