@@ -20,8 +20,8 @@ from evalloom.pages.errors import RequestError
 from evalloom.pages.file_lines import Line, read_page
 from evalloom.pages.file_reports import SMALL, FileFinding, FileReport
 from evalloom.pages.files import FoundFile
-from evalloom.pages.library import BatchSummary
-from evalloom.pages.page import Page, PageRequest, View
+from evalloom.pages.library import TRIES, BatchSummary
+from evalloom.pages.page import Page, PageRequest, Redirect, View
 from evalloom.pages.site import Site
 from evalloom.settings import secrets
 from evalloom.settings.keys import Redactor
@@ -149,8 +149,11 @@ def _is_test_file(report: FileReport) -> bool:
     return report.is_document or (report.is_dataset and bool(report.cases or report.errors))
 
 
-def _show(request: PageRequest) -> View:
+def _show(request: PageRequest) -> View | Redirect:
     site, name = request.site, request.ids["path"].rstrip("/")
+    if name.startswith(f"{TRIES}/"):
+        # The place of a case that was tried, which has a page of its own.
+        return Redirect(f"/try/{name.removeprefix(f'{TRIES}/').partition('/')[0]}")
     if site.files.path(name).is_dir():
         return _list(request, name)
     encoding = request.query.get("encoding", "")[:40]

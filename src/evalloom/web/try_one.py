@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from secrets import token_hex
 
@@ -27,7 +28,7 @@ from evalloom.web.try_case import (
     read_record,
     record_of,
 )
-from evalloom.web.try_result import CASE_FILE, TRY_FILE, Try, find_try, show
+from evalloom.web.try_result import CASE_FILE, TRY_FILE, TriedRun, Try, find_try, tried_runs
 
 _WAIT_S = 2.0
 _NO_RESULT_FILES = "results.jsonl"
@@ -50,41 +51,99 @@ class TryForm(Struct, frozen=True):
     """Whether this server lets pages start batches."""
 
 
-def _form(request: PageRequest) -> View:
+class TryView(Struct, frozen=True):
+    """The page: the form, and what the try gave, if there was one."""
+
+    form: TryForm
+    id: str = ""
+    tried: Try | None = None
+    state: str = ""
+    """`running`, `finished`, or `failed` if no run was made."""
+    batch: str = ""
+    runs: list[TriedRun] = []
+    output: str = ""
+    """What the command printed, if no run was made."""
+    file: str = ""
+    """Where the case would be saved."""
+    files: list[str] = []
+    saved: str = ""
+    saved_line: int = 0
+    saved_case: str = ""
+
+
+def _show_form(request: PageRequest) -> View:
+    id = request.query.get("from", "")
+    return View("try.html", TryView(_form(request, find_try(request.site, id)[1] if id else None)))
+
+
+def _form(request: PageRequest, earlier: Try | None) -> TryForm:
+    """Return the form, filled from an earlier try, from a case of a batch or file, or from the first case."""
     site = request.site
-
-    def get(name: str) -> str:
-        return request.query.get(name, "").strip()
-
-    earlier = find_try(site, get("from"))[1] if get("from") else None
-    if earlier is not None:
-        fields = msgspec.structs.asdict(earlier)
-        base = find_base(site, lambda name: str(fields.get(name) or ""))
-        shown = earlier.inputs
-    else:
-        base = find_base(site, get)
-        shown = base.inputs if base else {}
-    target = get("target") or (earlier.target if earlier else base.target if base else "")
-    filled = msgspec.structs.replace(base, inputs=shown) if base else None
+    places = msgspec.structs.asdict(earlier) if earlier else dict(request.query)
+    try:
+        base = find_base(site, lambda name: str(places.get(name) or "").strip())
+    except RequestError:
+        if earlier is None:
+            raise
+        base = None  # the file or batch that an earlier try came from is gone
+    inputs = earlier.inputs if earlier else base.inputs if base else {}
+    target = request.query.get("target", "").strip() or (earlier.target if earlier else base.target if base else "")
+    filled = msgspec.structs.replace(base, inputs=inputs) if base else BaseCase("", inputs, {}, "", [])
     chosen = request.query.getlist("profile") or (earlier.profiles if earlier else base.profiles if base else [])
     own = site.file_reports.settings().target
-    data = TryForm(
+    return TryForm(
         target,
         own if isinstance(own, str) else next(iter(own), ""),
         targets(site),
-        input_fields(site, target, filled or BaseCase("", shown, {}, "", [])),
+        input_fields(site, target, filled),
         profiles(site, chosen),
         base,
         earlier.expect if earlier else "",
         earlier.expected if earlier else "",
         site.permissions.run,
     )
+
+
+def _show(request: PageRequest) -> View:
+    """Show a try: its runs, or that they are not there yet."""
+    site = request.site
+    id, tried = find_try(site, request.ids["try"])
+    dataset = f"{TRIES}/{id}/{CASE_FILE}"
+    batch = next((each for each in site.library.summaries() if dataset in each.datasets), None)
+    job_state, output = "done", ""
+    with suppress(RequestError):  # the server was started again since
+        job = site.jobs.state(tried.job)
+        job_state, output = job.state, job.output
+    is_running = job_state == "running" or (batch is not None and batch.state == "running")
+    runs = tried_runs(site, batch.id, tried.profiles) if batch is not None and not is_running else []
+    datasets = [file.path for file in site.files.search(suffixes=(".jsonl",)).files if file.path.endswith(".jsonl")]
+    data = TryView(
+        _form(request, tried),
+        id,
+        tried,
+        "running" if is_running else "finished" if runs else "failed",
+        batch.id if batch is not None else "",
+        runs,
+        output if not runs and not is_running else "",
+        tried.data if tried.data in datasets else "tried.jsonl",
+        datasets[:200],
+        request.query.get("saved", ""),
+        request.number("line", 0, 0, 10**9),
+        request.query.get("case", ""),
+    )
     return View("try.html", data)
+
+
+def _show_inputs(request: PageRequest) -> Redirect:
+    """Show the form of another target."""
+    names = ("target", "data", "case", "batch", "run")
+    fields = {name: request.field(name).strip() for name in names}
+    return Redirect(request.url("/try", **fields, profile=request.form.get("profile", [])))
 
 
 def _start(request: PageRequest) -> Redirect:
     site = request.site
-    check_permissions(request, [])
+    check_permissions(request, ["run"])
     base = find_base(site, request.field)
     target, chosen = request.field("target").strip(), list(dict.fromkeys(filter(None, request.form.get("profile", []))))
     check_target(site, target)
@@ -92,7 +151,9 @@ def _start(request: PageRequest) -> Redirect:
     inputs = read_inputs(request.form, base)
     if len(msgspec.json.encode(inputs)) > _MOST_INPUT_BYTES:
         raise RequestError("validation_failed", f"inputs: expected at most {_MOST_INPUT_BYTES:,} bytes, got more")
-    expect, expected = request.field("expect"), request.field("expected")
+    expected = request.field("expected")
+    # A text alone is to be contained.
+    expect = request.field("expect") or ("contains" if expected.strip() else "")
     dialect, record, has_checks = _record(site, base, inputs, expect, expected)
     id = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{token_hex(3)}"
     words = _words(site, id, target, chosen, dialect, has_checks)
@@ -102,7 +163,7 @@ def _start(request: PageRequest) -> Redirect:
     job = start_job(request, words)
     place = ("data", "case", "batch", "run")
     tried = Try(
-        target, inputs, chosen, dialect, expect if expected.strip() else "", expected, words, job.id,
+        target, inputs, chosen, dialect, expect, expected, words, job.id,
         **{name: getattr(base, name) for name in place} if base else {},
     )  # fmt: skip
     write_text(folder / TRY_FILE, msgspec.json.encode(tried).decode())
@@ -138,7 +199,7 @@ def _words(site: Site, id: str, target: str, chosen: list[str], dialect: str, ha
 def _save(request: PageRequest) -> Redirect:
     """Append the case to a file, with the expectation that somebody chose."""
     site = request.site
-    check_permissions(request, [])
+    check_permissions(request, ["run"])
     id, tried = find_try(site, request.ids["try"])
     tags = tuple(tag.strip() for tag in request.field("tags").split(",") if tag.strip())
     checks = expectation(request.field("expect"), request.field("expected"))
@@ -150,8 +211,9 @@ def _save(request: PageRequest) -> Redirect:
 
 
 PAGES = (
-    Page("/try", _form),
+    Page("/try", _show_form),
     Page("/try", _start, "POST"),
-    Page("/try/{try}", show),
+    Page("/try/inputs", _show_inputs, "POST"),
+    Page("/try/{try}", _show),
     Page("/try/{try}/save", _save, "POST"),
 )

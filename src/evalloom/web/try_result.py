@@ -12,7 +12,6 @@ from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.pages.errors import RequestError
 from evalloom.pages.library import TRIES
-from evalloom.pages.page import PageRequest, View
 from evalloom.pages.site import Site
 from evalloom.ui.text import as_text
 
@@ -47,6 +46,8 @@ class Try(Struct, frozen=True):
 
 
 class TriedVerdict(Struct, frozen=True):
+    """The outcome of a check."""
+
     name: str
     status: str
     reason: str
@@ -80,27 +81,6 @@ class TriedRun(Struct, frozen=True):
     trace: list[TracePart]
 
 
-class TryResult(Struct, frozen=True):
-    """The page of a try."""
-
-    id: str
-    tried: Try
-    inputs: dict[str, str]
-    state: str
-    """`running`, `finished`, or `failed` if no run was made."""
-    batch: str
-    runs: list[TriedRun]
-    output: str
-    """What the command printed, if no run was made."""
-    file: str
-    """Where the case would be saved."""
-    files: list[str]
-    may_run: bool
-    saved: str = ""
-    saved_line: int = 0
-    saved_case: str = ""
-
-
 def find_try(site: Site, id: str) -> tuple[str, Try]:
     """Return a try by its id."""
     if not _ID.fullmatch(id):
@@ -111,40 +91,8 @@ def find_try(site: Site, id: str) -> tuple[str, Try]:
         raise RequestError("try_not_found", f"there is no try {quote(id, 80)}. It may have been deleted") from None
 
 
-def show(request: PageRequest) -> View:
-    """Show a try: its runs, or that they are not there yet."""
-    site = request.site
-    id, tried = find_try(site, request.ids["try"])
-    dataset = f"{TRIES}/{id}/{CASE_FILE}"
-    batch = next((each for each in site.library.summaries() if dataset in each.datasets), None)
-    job_state, output = "done", ""
-    try:
-        job = site.jobs.state(tried.job)
-        job_state, output = job.state, job.output
-    except RequestError:
-        pass  # the server was started again since
-    is_running = job_state == "running" or (batch is not None and batch.state == "running")
-    runs = _runs(site, batch.id, tried.profiles) if batch is not None and not is_running else []
-    datasets = [file.path for file in site.files.search(suffixes=(".jsonl",)).files if file.path.endswith(".jsonl")]
-    data = TryResult(
-        id,
-        tried,
-        {name: as_text(value)[:_LONGEST] for name, value in tried.inputs.items()},
-        "running" if is_running else "finished" if runs else "failed",
-        batch.id if batch is not None else "",
-        runs,
-        output if not runs and not is_running else "",
-        tried.data if tried.data in datasets else "tried.jsonl",
-        datasets[:200],
-        site.permissions.run,
-        request.query.get("saved", ""),
-        request.number("line", 0, 0, 10**9),
-        request.query.get("case", ""),
-    )
-    return View("try_result.html", data)
-
-
-def _runs(site: Site, batch: str, order: list[str]) -> list[TriedRun]:
+def tried_runs(site: Site, batch: str, order: list[str]) -> list[TriedRun]:
+    """Return the runs of the batch of a try, in the order of the chosen profiles."""
     verdicts: dict[str, list[TriedVerdict]] = {}
     for key, name, status, reason in site.library.rows(batch, _VERDICTS):
         verdicts.setdefault(key, []).append(TriedVerdict(name or "", status or "", reason or ""))
