@@ -240,7 +240,7 @@ def _report(checked: Checked, contents: Contents | None) -> FileReport:
         checked.count("error"),
         checked.count("warning"),
         checked.count("info"),
-        [_finding(finding) for finding in in_line_order(checked.findings)[:_MOST_FINDINGS]],
+        [_shown(finding) for finding in in_line_order(checked.findings)[:_MOST_FINDINGS]],
         dict(tags[:_MOST_TAGS]),
         len(tags[_MOST_TAGS:]),
         contents.checks if contents else {},
@@ -248,7 +248,7 @@ def _report(checked: Checked, contents: Contents | None) -> FileReport:
     )
 
 
-def _finding(finding: Finding) -> FileFinding:
+def _shown(finding: Finding) -> FileFinding:
     origin = finding.origin
     return FileFinding(finding.severity, finding.code, finding.message, origin.line, origin.column, finding.case_id)
 
@@ -260,20 +260,15 @@ def _field(name: str, count: int, types: Record, example: Any) -> FieldFacts:
 
 def _checked_of_json(found: Record) -> Checked:
     """Return the findings in the JSON of `evalloom validate`."""
-    listed: list[tuple[Severity, Record]] = [("error", entry) for entry in found["errors"]]
-    listed += [("warning", entry) for entry in found["warnings"]]
-    findings = [
-        Finding(entry["code"], severity, entry["message"], _origin(entry["loc"]), "", str(entry["case_id"] or ""))
-        for severity, entry in listed
-    ]
+    findings = [_parsed("error", entry["code"], entry) for entry in found["errors"]]
+    findings += [_parsed("warning", entry["code"], entry) for entry in found["warnings"]]
+    # Notes are only among the items, which lists of all severities are made of.
     findings += [
-        Finding(item["key"], "info", item["message"], _origin(item["loc"]))
-        for item in found["items"]
-        if item["status_label"] == LABELS["info"]
+        _parsed("info", item["key"], item) for item in found["items"] if item["status_label"] == LABELS["info"]
     ]
     counts = Counter((finding.code, finding.severity) for finding in findings)
     # All findings of a code have the same severity.
-    severities = {code: severity for code, severity in counts}
+    severities = dict(counts.keys())
     counts.update({(code, severities[code]): number for code, number in found["not_listed"].items()})
     file = (found["files"] or [{}])[0]
     return Checked(
@@ -287,6 +282,8 @@ def _checked_of_json(found: Record) -> Checked:
     )
 
 
-def _origin(place: str) -> Origin:
-    file, line, column = place.rsplit(":", 2)
-    return Origin(file, int(line), int(column))
+def _parsed(severity: Severity, code: str, entry: Record) -> Finding:
+    file, line, column = entry["loc"].rsplit(":", 2)
+    return Finding(
+        code, severity, entry["message"], Origin(file, int(line), int(column)), "", entry.get("case_id") or ""
+    )

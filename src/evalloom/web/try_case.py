@@ -58,6 +58,11 @@ class InputField(Struct, frozen=True):
     type: str = ""
     """The type that the contract declares."""
 
+    @property
+    def rows(self) -> int:
+        """How high the field is shown."""
+        return min(max(2, self.value.count("\n") + 1 + len(self.value) // 60), 14)
+
 
 # -- where the inputs come from --------------------------------------------------------------------------
 
