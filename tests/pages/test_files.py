@@ -95,7 +95,9 @@ def test_a_long_line_is_cut_and_says_so(tmp_path: Path) -> None:
         assert len(text) == 100 and rest >= 299_900 and last[1] == "end"
 
 
-@pytest.mark.parametrize("content", [b"PK\x03\x04abc", b"\x00\x01\x02" * 9, "下单以后多久能收到".encode("gb18030") * 20])
+@pytest.mark.parametrize(
+    "content", [b"PK\x03\x04abc", b"\x00\x01\x02" * 9, "下单以后多久能收到".encode("gb18030") * 20]
+)
 def test_what_is_not_text_is_refused_as_the_readers_do(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.jsonl").write_bytes(content)
     page = read_page(Source("x.jsonl", tmp_path / "x.jsonl"), 1, 5, 100)
@@ -104,7 +106,10 @@ def test_what_is_not_text_is_refused_as_the_readers_do(tmp_path: Path, content: 
 
 @pytest.mark.parametrize("size", [100, 30_000])
 def test_a_report_has_what_validate_and_inspect_say(tmp_path: Path, size: int) -> None:
-    rows = [{"id": f"c{n}", "tags": [f"t{n % 2}"], "question": "q" * 60, "expected_output": "contains:x"} for n in range(size)]
+    rows = [
+        {"id": f"c{n}", "tags": [f"t{n % 2}"], "question": "q" * 60, "expected_output": "contains:x"}
+        for n in range(size)
+    ]
     rows[7]["id"] = "c3"
     (tmp_path / "cases.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
     reports = FileReports(Files(tmp_path), load(), Settings())
@@ -114,7 +119,10 @@ def test_a_report_has_what_validate_and_inspect_say(tmp_path: Path, size: int) -
         "duplicate_id": 8,
         "json_parse_error": size + 1,
     }
-    assert report.tags == {"t0": size // 2, "t1": size // 2} and [field.name for field in report.fields][:2] == ["id", "tags"]
+    assert report.tags == {"t0": size // 2, "t1": size // 2} and [field.name for field in report.fields][:2] == [
+        "id",
+        "tags",
+    ]
     assert reports.get("cases.jsonl") is report
     reports.close()
 

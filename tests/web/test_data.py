@@ -30,7 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
     lines[150] = "{broken"
     (folder / "bad.jsonl").write_text("\n".join(lines))
     (folder / "a?b#c %41&d.jsonl").write_text(json.dumps({"id": "odd", "question": "w" * 200_000}) + "\n")
-    (folder / "gbk.jsonl").write_bytes(json.dumps({"id": "a", "q": "下单以后多久能收到" * 5}, ensure_ascii=False).encode("gbk"))
+    (folder / "gbk.jsonl").write_bytes(
+        json.dumps({"id": "a", "q": "下单以后多久能收到" * 5}, ensure_ascii=False).encode("gbk")
+    )
     with serving(folder) as server:
         yield server
 
@@ -113,7 +115,15 @@ def test_another_encoding_is_read_when_it_is_named(server: PageServer) -> None:
 
 @pytest.mark.req("WORK-24")
 @pytest.mark.parametrize(
-    "path", ["/data/../evalloom.yaml/..", "/data/%2e%2e/x", "/data/%00", "/data/.evalloom", "/data//etc/passwd", "/data/" + "a" * 5000]
+    "path",
+    [
+        "/data/../evalloom.yaml/..",
+        "/data/%2e%2e/x",
+        "/data/%00",
+        "/data/.evalloom",
+        "/data//etc/passwd",
+        "/data/" + "a" * 5000,
+    ],
 )
 def test_a_hostile_path_is_not_found(server: PageServer, path: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as raised:

@@ -94,6 +94,7 @@ PHRASES: dict[str, str] = {
     "Started from pages": "从页面启动的命令",
     "State": "状态",
     "System": "系统",
+    "Tags and fields are still being counted.": "标签和字段仍在统计中。",
     "Test files in this folder": "此文件夹中的测试文件",
     "That did not work": "操作未成功",
     "The batch does not say which command made it. Type that command again, with --resume.": (

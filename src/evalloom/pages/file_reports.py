@@ -40,6 +40,8 @@ _MOST_FINDINGS = 1_000
 _MOST_TAGS = 50
 _MOST_WAITING = 20
 _LIMIT_S = 600.0
+_WAIT_AGAIN_S = 0.2
+"""How long a page waits for a file that is being checked since an earlier request."""
 
 
 class FileFinding(Struct, frozen=True):
@@ -85,11 +87,8 @@ class FileReport(Struct, frozen=True):
     fields: list[FieldFacts] = []
     failure: str = ""
     """Why it could not be checked."""
-
-    @property
-    def unlisted(self) -> int:
-        """How many findings are counted and not listed."""
-        return self.errors + self.warnings + self.infos - len(self.findings)
+    is_partial: bool = False
+    """Whether its tags and fields are still being counted."""
 
 
 _Key = tuple[str, str]
@@ -184,9 +183,11 @@ class FileReports:
     def _read_large(self, key: _Key, stamp: object, source: Source, wait_s: float) -> FileReport | None:
         with self._lock:
             future = self._waiting.get((key, stamp))
-            if future is None:
-                if not wait_s or len(self._waiting) >= _MOST_WAITING or self._is_closed:
-                    return None
+            if future is not None:
+                wait_s = min(wait_s, _WAIT_AGAIN_S)
+            elif not wait_s or len(self._waiting) >= _MOST_WAITING or self._is_closed:
+                return None
+            else:
                 future = self._waiting[key, stamp] = self._worker.submit(self._call, key, stamp, source)
         try:
             return future.result(wait_s)
@@ -197,9 +198,11 @@ class FileReports:
         """Validate and inspect a file by processes, and keep the result."""
         try:
             words = ["--json", *(["--encoding", source.encoding] if source.encoding else []), "--", source.name]
-            found = self._json(["validate", *words])
-            contents = self._json(["inspect", *words]) if found.get("files") else {}
-            report = _report(_checked_of_json(found), msgspec.convert(contents, Contents) if contents else None)
+            checked = _checked_of_json(self._json(["validate", *words]))
+            report = _report(checked, None)
+            if report.is_dataset and report.cases:
+                self._keep(key, stamp, msgspec.structs.replace(report, is_partial=True))
+                report = _report(checked, msgspec.convert(self._json(["inspect", *words]), Contents))
         except (subprocess.TimeoutExpired, OSError, KeyError, msgspec.MsgspecError) as error:
             report = FileReport(failure=type(error).__name__)
         with self._lock:
