@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.browser import PageServer, serving
 
 from evalloom.catalog import load
 from evalloom.core.model import Case, Check
@@ -16,7 +17,6 @@ from evalloom.pages.errors import RequestError
 from evalloom.pages.site import Site
 from evalloom.settings import Settings
 from evalloom.web.save_case import save
-from tests.browser import PageServer, serving
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "first"
 NASTY = '<script>alert(1)</script>"><img src=x onerror=alert(1)>'

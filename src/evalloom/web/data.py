@@ -37,6 +37,7 @@ _LIST_S = 2.5
 _FILE_S = 2.0
 _FINDINGS_SHOWN = 20
 _BATCHES_SHOWN = 10
+_MOST_LINES = 10**12
 _MOST_ROWS = 20_000
 """Records of a file that is not JSONL that are read for one page of its cases."""
 LINE_SUFFIXES = (".jsonl", ".ndjson")
@@ -167,14 +168,15 @@ def _show(request: PageRequest) -> View | Redirect:
     assert source.path is not None
     status = source.path.stat()
     report = site.file_reports.get(name, encoding, _FILE_S)
-    can_have_cases = report is not None and report.is_dataset and report.cases
     shows = request.choice("view", ("lines", "cases", "line"), "lines")
-    one, hide = request.number("line", 0, 0), Redactor(secrets(site.settings)).text
+    if shows == "cases" and not (report is not None and report.is_dataset and report.cases):
+        shows = "lines"
+    one, hide = request.number("line", 0, 0, _MOST_LINES), Redactor(secrets(site.settings)).text
     size = {"lines": _LINES_SHOWN, "cases": _CASES_SHOWN, "line": 1}[shows]
-    page = -(-one // size) if one else request.number("page", 1)
+    page = -(-one // size) if one else request.number("page", 1, 1, _MOST_LINES)
     first = (page - 1) * size + 1
     lines, cases, pages, refusal = [], [], None, ""
-    if shows == "cases" and report is not None and can_have_cases:
+    if shows == "cases" and report is not None:
         total = report.lines if source.suffix in LINE_SUFFIXES else min(report.records, _MOST_ROWS)
         pages = max(1, -(-total // size))
         cases = [_shown_case(row, hide) for row in case_rows(site, source, report.kind, first, size)]
