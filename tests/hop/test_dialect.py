@@ -131,10 +131,10 @@ def test_a_contract_reads_the_same_from_each_place(tmp_path: Path, name: str, te
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
     contract = read_contract(str(path))
-    assert contract.inputs == {
-        "context_window": Field("string"),
-        "model_output": Field("string"),
-        "strictness": Field("int", required=False),
+    assert {field: (each.type, each.required) for field, each in contract.inputs.items()} == {
+        "context_window": ("string", True),
+        "model_output": ("string", True),
+        "strictness": ("int", False),
     }
     assert contract.outputs == {"hallucination_detected": Field("bool")}
 

@@ -198,6 +198,19 @@ def test_view_rows_run_as_their_inputs(task: Path) -> None:
     assert [row and row["result"] for row in rows] == [{"answer": "Paris"}, {"answer": "Rome"}]
 
 
+@pytest.mark.req("HOP-7", "HOP-14")
+def test_the_wrapper_of_the_page_gives_the_same_figures(task: Path) -> None:
+    run(task, "--task", ".", "--out", "flat.jsonl")
+    run(task, "--task", ".", "--out", "view.jsonl", "--wrapper", "view")
+    rows = [row for row in read(task / "view.jsonl") if "_type" not in row]
+    assert all(("result" in row) != ("error" in row) and "hop_result" not in row["input"] for row in rows)
+    assert [row["input"]["id"] for row in rows] == [
+        row["id"] for row in read(task / "flat.jsonl") if "_type" not in row
+    ]
+    flat, view = (DataStore(task / name).get_stats() for name in ("flat.jsonl", "view.jsonl"))
+    assert flat == view
+
+
 @pytest.mark.req("HOP-4")
 @pytest.mark.parametrize(
     "profiles",

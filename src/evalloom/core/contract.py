@@ -23,6 +23,11 @@ class Field(Struct, frozen=True):
 
     type: str = "any"
     required: bool = True
+    description: str = ""
+    choices: tuple[str, ...] = ()
+    """The values that a form offers, if the declaration lists them."""
+    least: float | None = None
+    most: float | None = None
 
     def accepts(self, value: Any) -> bool:
         """Whether a value has the declared type; a boolean is never a number."""

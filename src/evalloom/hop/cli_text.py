@@ -89,6 +89,9 @@ def _holds(field: Record) -> Iterator[str]:
         values = sorted(field["distribution"].items(), key=lambda item: (-item[1], item[0]))
         more = f" and {len(values) - 6} more" if len(values) > 6 else ""
         yield ", ".join(f"{one_line(value, 24)} {number:,}" for value, number in values[:6]) + more
+    for key, counts in field.get("items", {}).items():
+        listed = ", ".join(f"{one_line(value, 24)} {number:,}" for value, number in [*counts.items()][:6])
+        yield f"{one_line(key, 24)}: {listed}"
     if field.get("agreement"):
         yield f"exact {_rate(field['agreement']['exact'])}, ±1 {_rate(field['agreement']['within_one'])}"
 

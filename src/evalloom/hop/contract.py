@@ -14,6 +14,7 @@ from typing import Any
 from evalloom.core.contract import Contract, Field
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
+from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -27,8 +28,13 @@ TYPE_WORDS = {
     **dict.fromkeys(("array", "list", "tuple", "sequence", "列表", "数组"), "array"),
     **dict.fromkeys(("object", "dict", "map", "mapping", "对象", "字典"), "object"),
     **dict.fromkeys(("any", "任意"), "any"),
+    **dict.fromkeys(("enum", "枚举"), "string"),
 }
 _RESERVED_NAMES = frozenset(("hop_result", "hop_stats", "profile", "_type"))
+_CHOICES = lazy_pattern(r"(?:enum|string|str|text|枚举|字符串|文本)\s*[\[(<:：]\s*(.+?)\s*[\])>]?", re.IGNORECASE)
+"""`enum(easy, hard)`, `string [easy / hard]`."""
+_RANGE = lazy_pattern(r"(-?\d+(?:\.\d+)?)\s*(?:-|–|~|\.\.|,|to|至|到)\s*(-?\d+(?:\.\d+)?)")
+"""`int (1-5)`, `float [0, 1]`."""
 _NOT_REQUIRED = lazy_pattern(r"(no|n|false|0|✗|×)\b|optional|否|可选|选填|非必")
 
 
@@ -82,12 +88,22 @@ def _read_or_none(reference: str, *codes: str) -> Contract | None:
 
 
 def _field_type(name: str, written: str, reference: str) -> str:
-    word = re.split(r"[\[\s(,|<]", written.strip().strip("`").lower(), maxsplit=1)[0]
+    word = re.split(r"[\[\s(,|<:：]", written.strip().strip("`").lower(), maxsplit=1)[0]
     if word and word not in TYPE_WORDS:
         allowed = "string, int, float, bool, array or object"
         message = f"contract {reference}: {name}: expected the type {allowed}, got {quote(written)}"
         raise usage_error("contract_type", message)
     return TYPE_WORDS.get(word, "any")
+
+
+def _limits(written: str, type: str) -> Record:
+    """Return the choices, or the least and the most, that stand behind a type."""
+    if type in ("int", "float") and (numbers := _RANGE.search(written)):
+        return {"least": float(numbers[1]), "most": float(numbers[2])}
+    if type == "string" and (choices := _CHOICES.fullmatch(written.strip().strip("`"))):
+        names = [name.strip(" `'\"") for name in re.split(r"[,，/|、]", choices[1])]
+        return {"choices": tuple(filter(None, names))} if len(names) > 1 else {}
+    return {}
 
 
 def _from_document(path: Path, reference: str) -> Contract:
@@ -115,11 +131,28 @@ def _fields(fields: Any, reference: str) -> dict[str, Field]:
     for name, declaration in fields.items():
         if isinstance(declaration, dict):
             required = bool(declaration.get("required", not declaration.get("optional", False)))
-            declared[name] = Field(_field_type(name, str(declaration.get("type", "any")), reference), required)
+            type = _field_type(name, str(declaration.get("type", "any")), reference)
+            declared[name] = Field(type, required, **_declared_limits(declaration))
         else:
             optional = str(declaration).rstrip().endswith("?")
             declared[name] = Field(_field_type(name, str(declaration or "any").rstrip(" ?"), reference), not optional)
     return declared
+
+
+def _declared_limits(declaration: Record) -> Record:
+    """Return what the declaration of a field says beside its type, under the names of JSON Schema or shorter ones."""
+
+    def number(*names: str) -> float | None:
+        values = [value for value in map(declaration.get, names) if isinstance(value, int | float)]
+        return float(values[0]) if values else None
+
+    choices = declaration.get("enum", declaration.get("choices"))
+    return {
+        "description": str(declaration.get("description") or ""),
+        "choices": tuple(map(str, choices)) if isinstance(choices, list) else (),
+        "least": number("minimum", "min"),
+        "most": number("maximum", "max"),
+    }
 
 
 def _from_tables(text: str, reference: str) -> Contract:
@@ -154,8 +187,10 @@ def _table_field(header: list[str], cells: list[str], reference: str) -> tuple[s
         return ""
 
     needed = cell("required", "必填", "必需", "必须").lower()
-    name = cells[0].strip("`* ")
-    return name, Field(_field_type(name, cell("type", "类型"), reference), not _NOT_REQUIRED.match(needed))
+    name, written = cells[0].strip("`* "), cell("type", "类型")
+    type = _field_type(name, written, reference)
+    description = cell("meaning", "description", "说明", "含义", "描述")
+    return name, Field(type, not _NOT_REQUIRED.match(needed), description, **_limits(written, type))
 
 
 def _from_python(text: str, function: str, reference: str) -> Contract:
@@ -208,4 +243,8 @@ def _annotated_field(annotation: ast.expr | None, reference: str, required: bool
         required = False
         written = written.replace("Optional[", "").replace("| None", "").replace("None |", "").strip()
     word = re.split(r"[\[\s|]", written, maxsplit=1)[0].lower()
-    return Field(TYPE_WORDS.get(word, "any"), required)
+    choices: tuple[str, ...] = ()
+    if isinstance(annotation, ast.Subscript) and written.startswith(("Literal[", "typing.Literal[")):
+        values = annotation.slice.elts if isinstance(annotation.slice, ast.Tuple) else [annotation.slice]
+        choices = tuple(value.value for value in values if isinstance(value, ast.Constant) and type(value.value) is str)
+    return Field(TYPE_WORDS.get(word, "any"), required, choices=choices)

@@ -38,14 +38,14 @@ def why_not_replace(path: Path, batch: Batch | None) -> str:
     return "" if batch is not None and time == batch.created_at else f"has the HOP results of another batch, of {time}"
 
 
-def rows(report: RunReport) -> Iterator[Record]:
-    """Yield the meta lines and the result rows of a batch."""
+def rows(report: RunReport, is_view: bool = False) -> Iterator[Record]:
+    """Yield the meta lines and the result rows of a batch, in the flat or in the View wrapper."""
     for profile in report.batch.get("profiles", ()):
         yield meta_row(profile, report.batch)
     for run, _ in report.rows:
         # An unreadable line has no record to write; the batch log has its finding.
         if run.raw:
-            yield result_row(run)
+            yield view_row(run) if is_view else result_row(run)
 
 
 def meta_row(profile: Record, batch: Record) -> Record:
@@ -70,6 +70,18 @@ def result_row(run: Run) -> Record:
         "hop_stats": _stats(run),
         "profile": run.profile,
     }
+
+
+def view_row(run: Run) -> Record:
+    """Return the same in the wrapper of the web page: `input` with `result` or `error` (HOP-7).
+
+    The profile and the statistics stand beside them, so that both wrappers give the same figures.
+    """
+    flat = result_row(run)
+    beside = {name: flat.pop(name) for name in ("profile", "hop_stats")}
+    result = flat.pop("hop_result")
+    failure = _failure(run)
+    return {"input": flat, **({"error": failure} if failure else {"result": result}), **beside}
 
 
 def _failure(run: Run) -> str:

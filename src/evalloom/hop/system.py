@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.pages.page import Section
     from evalloom.reports import RunReporter
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
@@ -65,6 +66,12 @@ def _example() -> Example:
     return EXAMPLE
 
 
+def _pages() -> Section:
+    from evalloom.hop.pages import SECTION
+
+    return SECTION
+
+
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts, RuleFlag
     from evalloom.hop.dialect import DIALECT
@@ -84,6 +91,7 @@ def _parts() -> Parts:
         result_command=_stats,
         starter=_starter,
         example=_example,
+        pages=_pages,
     )
 
 

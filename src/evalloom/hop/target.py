@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -21,7 +21,7 @@ from evalloom.core.text import quote, type_name
 from evalloom.core.value import plain
 from evalloom.hop.contract import contract_of
 from evalloom.hop.operators.observer import HopletObserver, Tracer
-from evalloom.hop.operators.session import HopSession
+from evalloom.hop.operators.session import FeedbackRound, HopSession
 from evalloom.hop.outcome import split_status
 from evalloom.llms.answer_json import NO_JSON, loads
 from evalloom.settings import keys
@@ -39,8 +39,11 @@ class _HopletSource(NamedTuple):
     metainfo: Path | None = None
 
 
-def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
-    """Build the target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`."""
+def build(spec: Record, folder: Path, options: TargetOptions, rounds: Sequence[FeedbackRound] = ()) -> BuiltTarget:
+    """Build the target of `{hoplet: "task/folder"}` or `{hoplet: "module:function"}`.
+
+    `rounds` are earlier results and replies in a conversation about one case.
+    """
     reference = text_in(spec, "hoplet").strip()
     source = _load_task(reference, folder) if os.path.isdir(folder / reference) else _load_function(reference, folder)
     parameters = parameters_of(source.function)
@@ -48,7 +51,7 @@ def build(spec: Record, folder: Path, options: TargetOptions) -> BuiltTarget:
     log = text_in(spec, "observer")
     observer = HopletObserver(folder / log, partial(keys.hidden, secrets=options.secrets)) if log else None
     name = text_in(spec, "name") or f"hoplet:{reference}"
-    target = HopletTarget(source.function, contract, observer, time_limit(spec, options) or TIMEOUT_S)
+    target = HopletTarget(source.function, contract, observer, time_limit(spec, options) or TIMEOUT_S, rounds)
     watch = (*source.sources, *filter(None, [source.metainfo]))
     texts = [file.read_bytes().decode("utf-8", "replace") for file in watch]
     return BuiltTarget(
@@ -70,13 +73,19 @@ class HopletTarget:
     """Calls a hoplet with a session and the fields of its contract, and logs the run to the observer."""
 
     def __init__(
-        self, function: Callable[..., Any], contract: Contract | None, observer: HopletObserver | None, limit: float
+        self,
+        function: Callable[..., Any],
+        contract: Contract | None,
+        observer: HopletObserver | None,
+        limit: float,
+        rounds: Sequence[FeedbackRound] = (),
     ) -> None:
         self._callee = Callee(function, partial(as_hop_output, contract=contract))
         self._contract = contract
         self._parameters = parameters_of(function)
         self._observer = observer
         self._limit = limit
+        self._rounds = rounds
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         # A case of another dialect may have fields that the contract does not name.
@@ -84,7 +93,7 @@ class HopletTarget:
             {name: inputs[name] for name in self._contract.inputs if name in inputs} if self._contract else inputs
         )
         run_id = self._observer.run_start(self._parameters.name, contract_inputs) if self._observer else ""
-        session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id))
+        session = HopSession(context.llm, context.verify, Tracer(context.trace, self._observer, run_id), self._rounds)
 
         start = perf_counter()
 
@@ -192,7 +201,7 @@ def _load_task(reference: str, folder: Path) -> _HopletSource:
     file = task / "Hoplet" / "Hop.py"
     if not file.is_file():
         raise usage_error("task_missing", f"{reference}: expected a task folder with Hoplet/Hop.py in it, found none")
-    function = _hop_function(file)
+    function = hoplet_name(file)
     # Hop.py may import its neighbours, also through the name of its folder.
     prefer_folder(task.resolve())
     is_package = (file.parent / "__init__.py").is_file()
@@ -201,7 +210,7 @@ def _load_task(reference: str, folder: Path) -> _HopletSource:
     return source._replace(metainfo=metainfo if metainfo.is_file() else source.metainfo)
 
 
-def _hop_function(file: Path) -> str:
+def hoplet_name(file: Path) -> str:
     """Return the name of the hoplet in a file: a function defined there, else one assigned or imported there."""
     try:
         tree = ast.parse(file.read_bytes())

@@ -52,9 +52,9 @@ class JobState(Struct, frozen=True):
 
 
 class _Job:
-    def __init__(self, id: str, words: Sequence[str], process: subprocess.Popen[bytes], output: Path) -> None:
+    def __init__(self, id: str, command: Sequence[str], process: subprocess.Popen[bytes], output: Path) -> None:
         self.id = id
-        self.words = words
+        self.command = command
         self.process = process
         self.output = output
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -73,8 +73,11 @@ class Jobs:
         self._outputs = tempfile.TemporaryDirectory(prefix="evalloom-jobs-")
         self._is_stopping = False
 
-    def start(self, words: Sequence[str], hidden: Iterable[str] = ()) -> JobState:
-        """Start `evalloom <words>` in the folder of the project; its environment has none of the `hidden` values."""
+    def start(self, words: Sequence[str], hidden: Iterable[str] = (), tool: str = "") -> JobState:
+        """Start `evalloom <words>` in the folder of the project; its environment has none of the `hidden` values.
+
+        `tool` is the name of another command of ours, such as `batchhoptest`.
+        """
         secrets = set(filter(None, hidden))
         environment = {name: value for name, value in os.environ.items() if value not in secrets}
         environment |= {"COLUMNS": "100", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
@@ -88,7 +91,7 @@ class Jobs:
                 raise RequestError("too_many_jobs", message)
             with output.open("wb") as stream:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "evalloom", *words],
+                    [sys.executable, "-m", f"evalloom.tools.{tool}" if tool else "evalloom", *words],
                     cwd=self._home,
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -97,7 +100,7 @@ class Jobs:
                     # Ctrl-C in the terminal of the server is for the server, which then stops its jobs.
                     start_new_session=True,
                 )
-            job = self._jobs[id] = _Job(id, list(words), process, output)
+            job = self._jobs[id] = _Job(id, [tool or "evalloom", *words], process, output)
             for old in [old for old in self._jobs.values() if old.process.poll() is not None][:-_MOST_KEPT]:
                 del self._jobs[old.id]
                 old.output.unlink(missing_ok=True)
@@ -183,9 +186,7 @@ class Jobs:
         # Exit code 1 means that cases failed, which is a result.
         state = "running" if code is None else "done" if code in (0, 1) else "failed"
         output = _tail(job.output) if with_output else ""
-        return JobState(
-            job.id, join(["evalloom", *job.words]), state, job.started_at, code, self._find_batch(job), output
-        )
+        return JobState(job.id, join(job.command), state, job.started_at, code, self._find_batch(job), output)
 
     def _find_batch(self, job: _Job) -> str:
         """Return the batch that a job writes: the one whose runs its process has open."""

@@ -32,11 +32,12 @@ class _ResultFile:
     name, suffix = hop_results.name, hop_results.suffix
     why_not_replace = staticmethod(hop_results.why_not_replace)
 
-    def __init__(self) -> None:
+    def __init__(self, is_view: bool = False) -> None:
+        self._is_view = is_view
         self._rows = self._completed = self._retries = 0
 
     def render(self, report: RunReport, stream: IO[bytes]) -> None:
-        for row in hop_results.rows(report):
+        for row in hop_results.rows(report, self._is_view):
             stream.write(encode(row) + b"\n")
             if stats := row.get("hop_stats"):
                 self._rows += 1
@@ -78,8 +79,15 @@ def join_profiles(args: list[str]) -> list[str]:
     "--settings", "config", default="", metavar="FILE", help="Settings file. Default: settings.yaml of the task."
 )
 @click.option("--out", default="", metavar="FILE", help="Result file. Default: a new file in TestCases/.")
+@click.option(
+    "--wrapper",
+    type=click.Choice(["flat", "view"]),
+    default="flat",
+    show_default=True,
+    help="Format of the result file: flat rows, or the input and the result of each case, as the page writes it.",
+)
 @engine_options
-def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
+def command(task: str, data: str, config: str, out: str, wrapper: str, **flags: Any) -> int:
     """Run a hoplet on its cases under several profiles, and write a result file.
 
     Settings come from settings.yaml or evalloom.yaml in the folder of the task or in a parent folder.
@@ -99,7 +107,7 @@ def command(task: str, data: str, config: str, out: str, **flags: Any) -> int:
         raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
     flags["profiles"] = flags["profiles"] or hop_task.profiles(current_catalog().sections)
     refuse_conflicts((data,), flags)
-    result_file = _ResultFile()
+    result_file = _ResultFile(wrapper == "view")
     run = RunCommand(
         request_from((str(hop_task.data),), flags),
         current_catalog(),

@@ -20,6 +20,7 @@ from evalloom.hop import (
     reverse_verify,
     tool_use_verifier,
 )
+from evalloom.hop.operators.session import FeedbackRound
 
 MakeLlm = Callable[..., Any]
 
@@ -141,6 +142,18 @@ def test_it_asks_again_with_the_former_answer_and_the_reason(llm: MakeLlm) -> No
     assert second.messages[2] == {"role": "assistant", "content": "41"}
     assert second.messages[3]["role"] == "user" and "one too few" in second.messages[3]["content"]
     assert session.tracer.steps[0]["retry_count"] == 1
+
+
+@pytest.mark.req("HOP-21")
+def test_replies_of_the_user_are_instructions_and_earlier_results_material(llm: MakeLlm) -> None:
+    run, verify = llm("42"), llm(OK)
+    session = HopSession(run, verify, rounds=[FeedbackRound({"count": 41}, "count the cellar too")])
+    assert get(session, "How many?", "a house", return_format=int) == ("OK", 42)
+    task, _, material = run.requests[0].messages[1]["content"].partition("<context")
+    assert "count the cellar too" in task and '"count": 41' not in task.replace(" ", "")
+    assert '{"count":41}' in material.replace(" ", "") and "a house" in material
+    assert "count the cellar too" in verify.requests[0].messages[1]["content"]
+    assert session.tracer.steps[0]["task"] == "How many?"
 
 
 @pytest.mark.req("HOP-11")

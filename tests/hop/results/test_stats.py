@@ -73,6 +73,20 @@ def test_each_field_gets_the_figure_that_fits_its_type(tmp_path: Path) -> None:
     assert fields["o"]["type"] == "object"
 
 
+@pytest.mark.req("HOP-16", "HOP-21")
+def test_texts_in_lists_of_objects_have_a_distribution_too(tmp_path: Path) -> None:
+    rows = [
+        result({"errors": [{"severity": "High", "n": 1, 'a"b': "x"}, {"severity": "Low"}, 3]}, tag="a"),
+        result({"errors": [{"severity": "High", "text": None}]}, tag="b"),
+        result({"errors": []}, tag="b"),
+        *[result({"errors": [{"text": f"t{number}"}]}, tag="c") for number in range(21)],
+    ]
+    found = store_of(tmp_path, *rows).get_stats()
+    assert found["fields"]["errors"]["items"] == {"severity": {"High": 2, "Low": 1}}
+    assert found["by_tag"]["b"]["fields"]["errors"]["items"] == {"severity": {"High": 1}}
+    assert "items" not in found["by_tag"]["c"]["fields"]["errors"]
+
+
 @pytest.mark.req("HOP-16")
 def test_texts_have_a_distribution_only_where_they_are_few(tmp_path: Path) -> None:
     rows = [result({"few": f"v{number % 20}", "many": f"v{number % 21}"}, tag=f"t{number % 3}") for number in range(84)]

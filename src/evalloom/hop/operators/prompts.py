@@ -64,6 +64,20 @@ _UNVERIFIED: Sentence = (
     "Do the task again, put right what is wrong, and reply in the same form as before.",
     "对你的回答的核验结果为 {status}；{why}：\n{reason}\n请重新完成任务，改正其中的问题，并按原来的形式回复。",
 )
+_REPLIES: Sentence = (
+    "The context ends with earlier results of this task. The user replied to them:\n{replies}\n"
+    "Do the task again and take the replies into account.",
+    "上下文末尾是此任务先前的结果。用户对它们的回复：\n{replies}\n请结合这些回复重新完成任务。",
+)
+
+
+def with_replies(
+    task: str, context: str, results: Sequence[Any], replies: Sequence[str], is_chinese: bool
+) -> tuple[str, str]:
+    """Add earlier rounds: the replies of the user are instructions, the results they are about are material."""
+    numbered = "\n".join(f"{number}. {reply}" for number, reply in enumerate(replies, 1))
+    shown = [f"{number}. {text_of(result)}" for number, result in enumerate(results, 1)]
+    return f"{task}\n\n{_REPLIES[is_chinese].format(replies=numbered)}", "\n\n".join(filter(None, [context, *shown]))
 
 
 def question(

@@ -36,6 +36,13 @@ _NO_REASON = "no reason was given"
 _ENDED: tuple[Outcome, str] = ("FAIL", "the run has ended, so no further request is sent")
 
 
+class FeedbackRound(Struct, frozen=True):
+    """An earlier result of the hoplet, and what the user replied to it."""
+
+    result: Any
+    feedback: str
+
+
 class _Question(Struct, frozen=True):
     """A question of an operator, ready to send; `outcome` returns the outcome of a verified answer."""
 
@@ -71,9 +78,19 @@ class HopSession:
 
     A rejected answer is requested again with the verifier's reason, up to three attempts in all. A failed call has
     already been retried by the llm's client and ends the operator. `tracer` records one step per operator.
+
+    `rounds` are earlier results of this hoplet on the same inputs, with what the user replied to them: every operator
+    and every verifier sees them.
     """
 
-    def __init__(self, run: Llm, verify: Llm | None = None, tracer: Tracer | None = None) -> None:
+    def __init__(
+        self,
+        run: Llm,
+        verify: Llm | None = None,
+        tracer: Tracer | None = None,
+        rounds: Sequence[FeedbackRound] = (),
+    ) -> None:
+        self.rounds = tuple(rounds)
         self.tracer = tracer if tracer is not None else Tracer()
         self._run = run
         self._verify = verify if verify is not None else run
@@ -116,7 +133,7 @@ class HopSession:
         """
 
         def ask() -> _Question:
-            return _question(prompts.DO, task, context, format_of(return_format), lambda value: "OK")
+            return self._question(prompts.DO, task, context, format_of(return_format), lambda value: "OK")
 
         return await self._operate("hop_get", task, ask, verifier)
 
@@ -132,7 +149,7 @@ class HopSession:
             return "UNCERTAIN" if value == "Uncertain" else "OK"
 
         def ask() -> _Question:
-            return _question(prompts.JUDGE, task, context, JUDGEMENT, outcome)
+            return self._question(prompts.JUDGE, task, context, JUDGEMENT, outcome)
 
         return await self._operate("hop_judge", task, ask, verifier)
 
@@ -155,9 +172,28 @@ class HopSession:
 
         def ask() -> _Question:
             parsed_tools = tools_of(tools)
-            return _question(prompts.CHOOSE, task, context, choice_format(parsed_tools), outcome, parsed_tools)
+            return self._question(prompts.CHOOSE, task, context, choice_format(parsed_tools), outcome, parsed_tools)
 
         return await self._operate("hop_tool_use", task, ask, verifier)
+
+    def _question(
+        self,
+        role: prompts.Sentence,
+        task: Any,
+        context: Any,
+        form: Format,
+        outcome: Callable[[Any], Outcome],
+        tools: tuple[Tool, ...] = (),
+    ) -> _Question:
+        if not isinstance(task, str) or not task.strip():
+            raise ValueError(f"task: expected a text that is not empty, got {quoted(task)}")
+        is_chinese = mostly_chinese(task)
+        shown = "" if context is None else text_of(context)
+        if self.rounds:
+            results = [round.result for round in self.rounds]
+            task, shown = prompts.with_replies(task, shown, results, [r.feedback for r in self.rounds], is_chinese)
+        messages = prompts.question(role, task, shown, form, is_chinese, tools)
+        return _Question(task, shown, messages, form, is_chinese, outcome, tools)
 
     async def _operate(
         self, op: str, task: Any, ask: Callable[[], _Question], verifier: Verifier | None
@@ -258,19 +294,3 @@ def _record_failure(reason: str, attempts: list[Record]) -> tuple[Outcome, str]:
     """Record a failed attempt that is not retried."""
     attempts.append({"status": "FAIL", "reason": reason})
     return "FAIL", reason
-
-
-def _question(
-    role: prompts.Sentence,
-    task: Any,
-    context: Any,
-    form: Format,
-    outcome: Callable[[Any], Outcome],
-    tools: tuple[Tool, ...] = (),
-) -> _Question:
-    if not isinstance(task, str) or not task.strip():
-        raise ValueError(f"task: expected a text that is not empty, got {quoted(task)}")
-    is_chinese = mostly_chinese(task)
-    shown = "" if context is None else text_of(context)
-    messages = prompts.question(role, task, shown, form, is_chinese, tools)
-    return _Question(task, shown, messages, form, is_chinese, outcome, tools)

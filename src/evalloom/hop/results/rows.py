@@ -85,7 +85,7 @@ def row_of(record: Record) -> Record:
         "outcome": OUTCOMES.index(outcome if outcome in OUTCOMES else "OK" if completed else "FAIL"),
         "retry_count": number_of(stats.get("retry_count")),
         "error": _text(audit["error"]),
-        "correct": all(_meets(name, value, result) for name, value in expected.items()) if expected else None,
+        "correct": all(meets(name, value, result) for name, value in expected.items()) if expected else None,
         "fields": {name: json_text(value) for name, value in result.items()} if isinstance(result, dict) else {},
         "expected": {name: json_text(value) for name, value in expected.items()},
         "inputs": {name: _input_text(value) for name, value in inputs_of(record).items() if value is not None},
@@ -131,7 +131,8 @@ def _has_completed(record: Record, audit: Record) -> bool:
     return not failed and audit["stats"].get("hop_status") != "FAIL"
 
 
-def _meets(name: str, expected: Any, result: Any) -> bool:
+def meets(name: str, expected: Any, result: Any) -> bool:
+    """Return whether a field of a result has its expected value."""
     value = find(where_of(name), Output(result))
     return type(value) is not Missing and _is_equal(expected, value)
 

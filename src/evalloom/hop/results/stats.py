@@ -168,6 +168,10 @@ class _Counter:
             elif kind == "string" and texts:
                 figures[group]["distribution"] = {json.loads(text): n for text, n in sorted(texts[group])}
         holds_scores = groups[_TOTAL][0][6] and not is_identifier(name)
+        for group, items in (
+            self._item_counts() if any("mean_length" in each for each in figures.values()) else {}
+        ).items():
+            figures[group]["items"] = items
         if holds_scores and name in self._table.names.expected:
             for group, pairs in self._score_pairs(name).items():
                 by_pair = {(expected, actual): n for expected, actual, n in pairs}
@@ -179,6 +183,24 @@ class _Counter:
         strings = "type = 'string'"
         [(distinct,)] = self._connection.execute(f"SELECT count(DISTINCT text) FROM counted WHERE {strings}").fetchall()
         return self._add_up("sum(n)", ["text"], strings) if distinct <= FEW_VALUES else {}
+
+    def _item_counts(self) -> dict[_Group, dict[str, dict[str, int]]]:
+        """Return the counts of the texts that the objects of an array have, such as `severity` of `errors`, by key."""
+        groups = "".join(f"{name}, " for name in self._by)
+        self._connection.execute(f"""CREATE OR REPLACE TEMP TABLE counted AS
+            SELECT {groups}key, item ->> ('$."' || key || '"') AS value, n FROM (
+                SELECT *, unnest(json_keys(item)) AS key FROM (
+                    SELECT {groups}n, unnest(json_extract(text, '$[*]')) AS item FROM counted
+                    WHERE type = 'array' AND starts_with(text, '[{{'))
+                WHERE json_type(item) = 'OBJECT')
+            WHERE NOT contains(key, '"') AND json_type(item, '$."' || key || '"') = 'VARCHAR'""")
+        self._connection.execute(f"""DELETE FROM counted WHERE key IN (
+            SELECT key FROM counted GROUP BY key HAVING count(DISTINCT value) > {FEW_VALUES})""")
+        counts: dict[_Group, dict[str, dict[str, int]]] = {}
+        for group, rows in self._add_up("sum(n)", ["key", "value"]).items():
+            for key, value, n in sorted(rows):
+                counts.setdefault(group, {}).setdefault(key, {})[value] = int(n)
+        return counts
 
     def _score_pairs(self, name: str) -> dict[_Group, list[tuple[Any, ...]]]:
         """Return the counts of the pairs of expected and actual scores of a field; nothing if one is not a score."""
