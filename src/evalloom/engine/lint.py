@@ -25,11 +25,11 @@ from evalloom.files.rows import Row
 from evalloom.files.source import Source, source_of
 from evalloom.reports.lint import LintReport
 
-_SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
+SUFFIXES = (*JSON_SUFFIXES, *CSV_SUFFIXES, *YAML_SUFFIXES)
 _ADVICE = ("fields_from_elsewhere", "checks_not_read")
 _MOST_SEARCHED = 100_000
 """In a file with more cases, nobody is told that none of them expects anything: the second pass would take long."""
-_SKIPPED_FOLDERS = ("node_modules", "__pycache__")
+SKIPPED_FOLDERS = ("node_modules", "__pycache__")
 _REPORT_START = b'{\n  "schema_version": 2,\n  "generated_at"'
 SETTINGS = ("settings.yaml", "evalloom.yaml")
 """The names of settings files; HOP tasks had the first one before."""
@@ -58,12 +58,18 @@ def lint(
     forget_files(catalog)
     checked = [found for found in [lint_settings(settings, catalog)] if found.findings] if settings else []
     for source, in_folder in find_sources(paths, catalog, options.encoding):
-        dataset = open_dataset(source, catalog, options)
-        result = lint_dataset(dataset, catalog, options)
-        if not options.has_checks and expects_nothing(dataset, result, catalog, options):
-            result = _with_finding(result, _nothing_expected(dataset))
+        result = lint_source(source, catalog, options)
         checked.append(_without_failure(result) if in_folder else result)
     return report_of(checked, options)
+
+
+def lint_source(source: Source, catalog: Catalog, options: LintOptions) -> Checked:
+    """Lint one file, and note if nothing is expected of any of its cases."""
+    dataset = open_dataset(source, catalog, options)
+    result = lint_dataset(dataset, catalog, options)
+    if not options.has_checks and expects_nothing(dataset, result, catalog, options):
+        return _with_finding(result, _nothing_expected(dataset))
+    return result
 
 
 def lint_settings(path: Path, catalog: Catalog) -> Checked:
@@ -131,9 +137,9 @@ def find_sources(paths: Iterable[str], catalog: Catalog, encoding: str = "") -> 
         parts = {part for file in files if file.name in SETTINGS for part in _scripts_and_prompt(file, catalog)}
         for file in files:
             source = source_of(file, encoding)
-            if source.suffix not in _SUFFIXES or file in parts:
+            if source.suffix not in SUFFIXES or file in parts:
                 continue
-            is_hidden = any(part.startswith(".") or part in _SKIPPED_FOLDERS for part in file.relative_to(path).parts)
+            is_hidden = any(part.startswith(".") or part in SKIPPED_FOLDERS for part in file.relative_to(path).parts)
             if file.name not in skipped and not is_hidden and _is_data(file):
                 is_empty = False
                 yield source, True

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from evalloom.pages.file_reports import FileReports
+from evalloom.pages.files import Files
 from evalloom.pages.jobs import Jobs
 from evalloom.pages.library import Library
 from evalloom.pages.live import LiveBatches
@@ -53,6 +55,8 @@ class Site:
         self.memo = Memo(self.library)
         self.live = LiveBatches(self.library)
         self.jobs = Jobs(home, self.library)
+        self.files = Files(home)
+        self.file_reports = FileReports(self.files, catalog, settings)
         self.open_work = OpenWork()
         self.services: dict[str, Any] = {}
         """What a section mounted for its own pages, by the name of the section."""
@@ -63,5 +67,6 @@ class Site:
         self.open_work.end()
 
     def close(self) -> None:
+        self.file_reports.close()
         self.jobs.close()
         self.library.close()

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evalloom.pages.errors import RequestError
+from evalloom.pages.jobs import JobState
 from evalloom.pages.page import PageRequest, Redirect
 from evalloom.settings import Settings
 
-_CODE_TARGETS = ("python:", "command:")
-"""Targets that run whatever their text names, so that a batch from elsewhere could run anything."""
+_CODE_TARGETS = ("python", "command")
+"""Kinds of targets that run whatever their text names, so that a batch from elsewhere could run anything."""
 _WAIT_S = 5.0
 
 
 def start(request: PageRequest, words: Sequence[str]) -> Redirect:
     """Start a command for somebody who may, and return the page where it can be watched."""
-    check_permissions(request, words)
-    job = request.site.jobs.start(words, [request.site.token])
-    job = request.site.jobs.wait_for_batch(job.id, _WAIT_S)
+    job = request.site.jobs.wait_for_batch(start_job(request, words).id, _WAIT_S)
     return Redirect(f"/b/{job.batch}" if job.batch and job.state != "failed" else f"/jobs/{job.id}")
+
+
+def start_job(request: PageRequest, words: Sequence[str]) -> JobState:
+    """Start a command for somebody who may, and return its job at once."""
+    check_permissions(request, words)
+    return request.site.jobs.start(words, [request.site.token])
 
 
 def check_permissions(request: PageRequest, words: Sequence[str]) -> None:
@@ -33,7 +38,8 @@ def check_permissions(request: PageRequest, words: Sequence[str]) -> None:
         message = "--allow-code: this server does not let pages run code. Start it with --allow-code"
         raise RequestError("not_allowed_here", message)
     target = _target(words)
-    if target.startswith(_CODE_TARGETS) and target != _own_target(request.site.settings):
+    # As the command line reads it: `Python:x` is a kind, too.
+    if target.partition(":")[0].strip().lower() in _CODE_TARGETS and target != _own_target(request.site.settings):
         message = (
             f"{target}: is code that evalloom.yaml does not name. Name it there, or start the server with --allow-code"
         )

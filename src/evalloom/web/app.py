@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from traceback import format_exception
 from typing import Any
 from urllib.parse import parse_qs
+from urllib.parse import quote as quote_path
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
@@ -101,7 +102,7 @@ class App:
             if page.method != "GET" and not may_write:
                 raise RequestError("session_needed", "this changes something, so it needs a session. Sign in at /login")
             form = await _read_form(request) if page.method != "GET" else {}
-            path = request.url.path.removeprefix("/api") if is_api else request.url.path
+            path = _written_path(request).removeprefix("/api") if is_api else _written_path(request)
             asked = PageRequest(
                 self.site, path or "/", dict(request.path_params), request.query_params, t, may_write, form
             )
@@ -140,7 +141,7 @@ class App:
         if is_api or JSON in request.headers.get("accept", ""):
             return error_response(explained)
         may_write = request.scope.get("evalloom.may_write", False)
-        asked = PageRequest(self.site, request.url.path, {}, request.query_params, t, may_write)
+        asked = PageRequest(self.site, _written_path(request), {}, request.query_params, t, may_write)
         data = {"error": explained.code, "message": explained.message}
         return self.html(ENGINE, View("error.html", data, status_of(explained.code)), asked)
 
@@ -188,6 +189,11 @@ class _PageEndpoint:
             except ClientDisconnect:
                 return
         await response(scope, receive, send)
+
+
+def _written_path(request: Request) -> str:
+    """Return the path as it was sent, for links to the same page: a file's name may have `?` or `%` in it."""
+    return quote_path(request.scope["path"], safe="/:@~-._!$&'()*+,;=")
 
 
 async def _read_form(request: Request) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from evalloom.pages.page import Section
-from evalloom.web import batch, batches, compare, history, jobs, run
+from evalloom.web import batch, batches, compare, data, history, jobs, run, run_form, try_one
 from evalloom.web.events import live_events
 from evalloom.web.render import TEMPLATES, Renderer
 
@@ -21,6 +21,9 @@ ENGINE = Section(
         *compare.PAGES,
         *history.PAGES,
         *jobs.PAGES,
+        *data.PAGES,
+        *run_form.PAGES,
+        *try_one.PAGES,
     ),
     TEMPLATES,
 )

@@ -1,0 +1,112 @@
+"""What a form offers to run: targets found in the project, profiles and llms of the settings; and what it accepts."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from msgspec import Struct
+
+from evalloom.core.text import quote
+from evalloom.pages.errors import RequestError
+from evalloom.pages.files import FoundFile, prompt_suffixes
+from evalloom.pages.site import Site
+from evalloom.targets import forms
+
+ECHO = "echo"
+_SEARCH_S = 1.0
+_MOST_TARGETS = 100
+_LARGEST_PROMPT = 200_000
+_DOCUMENTS = {"a pipeline": "pipeline", "a context recipe": "recipe"}
+"""The kind of target by the kind of document."""
+_ELSEWHERE = ("http", "https", "python", "command")
+"""Kinds of targets that are not files."""
+
+
+class ProfileChoice(Struct, frozen=True):
+    """A profile that can be ticked."""
+
+    name: str
+    model: str
+    is_chosen: bool
+
+
+def targets(site: Site) -> list[str]:
+    """Return the targets that the project has: that of evalloom.yaml, prompts, pipelines and recipes."""
+    own = site.file_reports.settings().target
+    found = [own] if isinstance(own, str) and own else []
+    end = monotonic() + _SEARCH_S
+    for file in site.files.search(suffixes=prompt_suffixes()).files:
+        if len(found) >= _MOST_TARGETS or monotonic() > end:
+            break
+        if (target := _target_of(site, file)) and target not in found:
+            found.append(target)
+    return found
+
+
+def _target_of(site: Site, file: FoundFile) -> str:
+    if file.size > _LARGEST_PROMPT:
+        return ""
+    try:
+        if file.path.endswith((".yaml", ".yml", ".json")):
+            report = site.file_reports.get(file.path)
+            if report is not None and report.kind in _DOCUMENTS:
+                return f"{_DOCUMENTS[report.kind]}:{file.path}"
+            if report is None or report.is_dataset or report.is_document:
+                return ""
+        has_placeholder = b"{{" in site.files.path(file.path).read_bytes()
+    except (RequestError, OSError):
+        return ""
+    return f"prompt:{file.path}" if has_placeholder else ""
+
+
+def profiles(site: Site, chosen: list[str]) -> list[ProfileChoice]:
+    """Return the profiles and llms of the settings, and `echo`, which needs no key."""
+    settings = site.file_reports.settings()
+    models = {
+        name: settings.llms[profile.run].model
+        for name, profile in settings.profiles.items()
+        if profile.run in settings.llms
+    }
+    models |= {name: llm.model for name, llm in settings.llms.items() if name not in settings.profiles}
+    names = dict.fromkeys([*settings.profiles, *models, ECHO])
+    return [ProfileChoice(name, models.get(name, ""), name in chosen) for name in names]
+
+
+def llms(site: Site) -> list[str]:
+    """Return the llms that can judge."""
+    return list(site.file_reports.settings().llms)
+
+
+def check_target(site: Site, target: str) -> None:
+    """Raise for a target that is none, or that is a file outside of the project."""
+    own = site.settings.target
+    if not target or target == own:
+        return
+    name, colon, what = target.partition(":")
+    kind = name.strip().lower()
+    kinds = [kind.name for kind in site.catalog.all_targets]
+    if not colon or not what.strip() or kind not in (*kinds, "https") or not target.isprintable():
+        expected = forms(site.catalog.all_targets)
+        raise RequestError("validation_failed", f"target: expected {expected}, got {quote(target, 100)}")
+    is_text = kind == "prompt" and ("{{" in what or "{%" in what)
+    if kind not in _ELSEWHERE and not is_text and not site.files.contains(what.strip()):
+        message = f"target: {quote(what, 100)} is outside of this folder, and pages run only what is in it"
+        raise RequestError("not_allowed_here", message)
+
+
+def check_profiles(site: Site, names: list[str]) -> None:
+    """Raise for a profile that the form does not offer."""
+    known = [profile.name for profile in profiles(site, [])]
+    for name in names:
+        if name not in known:
+            raise RequestError("validation_failed", f"profile: expected {', '.join(known)}, got {quote(name, 100)}")
+
+
+def option(name: str, value: str) -> list[str]:
+    """Return an option as words; a value that begins with `-` cannot be taken for another option."""
+    return [f"{name}={value}"] if value.startswith("-") else [name, value]
+
+
+def file_word(path: str) -> str:
+    """Return the path of a file as a word that cannot be taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
