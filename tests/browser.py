@@ -29,7 +29,7 @@ class PageServer:
     def __init__(self, folder: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         words = words or ("view", "--no-browser")
-        command = [sys.executable, "-m", "evalloom", *words, "--port", "0"]
+        command = [sys.executable, "-m", "evalloom", *words, *([] if "--port" in words else ["--port", "0"])]
         variables = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {})}
         self.process = subprocess.Popen(
             command, cwd=folder, env=variables, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.causes import Cause, cause_key, group_failures, normalise
+from evalloom.analysis.causes import Cause, cause_key, group_failures, merge_causes, normalise
 
 pytestmark = pytest.mark.req("WORK-11")
 
@@ -37,6 +39,7 @@ def test_a_reason_that_all_share_stays_as_it_is() -> None:
         ("https://a.example/x?y=1 refused", "http://b.example refused"),
         ("run 0f8fad5b-d9cb-469f-a165-70867728950e", "run 7c9e6679-7425-40de-944b-e07fc1f90ae7"),
         ("a\n  b", "a b"),
+        ("输出'甲'不含", "输出'乙'不含"),
         ("no JSON in it: 'How long'", "no JSON in it: 'How long is the warran…"),
         ('missing ["a.md"]; the sources: ["b.md","c.md"]', 'missing ["x.md", "y.md"]; the sources: ["z.md"]'),
     ],
@@ -54,3 +57,12 @@ def test_names_and_words_stay(name: str) -> None:
 def test_any_reason_is_normalised_to_itself(reason: str) -> None:
     assert normalise(normalise(reason)) == normalise(reason)
     assert group_failures([("c", "", "", reason)])[0].example == reason
+
+
+def test_many_causes_are_merged_in_linear_time() -> None:
+    groups = [Cause("", "equal", f"got 'a{n}'", 2, [f"c{n}", f"c{n + 1}"], f"got 'a{n}'") for n in range(20_000)]
+    start = time.process_time()
+    [cause] = merge_causes(groups)
+    assert (cause.reason, cause.count, len(cause.cases)) == ("got …", 40_000, 20_001)
+    # Copying the cases for every group takes a minute.
+    assert time.process_time() - start < 5

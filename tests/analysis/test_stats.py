@@ -6,10 +6,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from evalloom import catalog
-from evalloom.analysis.stats import Counts, Values, batch_stats
-from evalloom.analysis.tally import STATUSES, Figures, Group, Tally, _figures
+from evalloom.analysis.causes import group_failures
+from evalloom.analysis.stats import Values, batch_stats
+from evalloom.analysis.tally import STATUSES, Counts, Figures, Group, Tally, _figures
 from evalloom.analysis.views import VIEWS, open_views
 from evalloom.analysis.where import parse_where
 from evalloom.batchlog import Log, batches
@@ -195,3 +198,50 @@ def test_no_run_is_no_rate(tmp_path: Path) -> None:
     assert stats.total.total == 0 and stats.total.pass_rate is None
     assert stats.by == {"tag": {}, "check": {}}
     assert scores.total.total == 0
+
+
+_RESULTS = st.sampled_from(STATUSES)
+
+
+@pytest.mark.req("WORK-4")
+@settings(max_examples=25)
+@given(
+    # As many results for each case: without repeats and profiles, each run counts as a case of its own.
+    st.integers(0, 2).flatmap(
+        lambda doublings: st.lists(st.lists(_RESULTS, min_size=2**doublings, max_size=2**doublings), max_size=12)
+    ),
+    st.sampled_from([None, 0.5, 1.0]),
+)
+def test_any_batch_has_the_figures_of_its_summary(
+    tmp_path_factory: pytest.TempPathFactory, results: list[list[Status]], pass_if: float | None
+) -> None:
+    statuses = {f"c{number}": repeats for number, repeats in enumerate(results)}
+    _compare(_batch(tmp_path_factory.mktemp("any"), "one", statuses, pass_if), pass_if)
+
+
+# fmt: off
+_WORDS = [
+    "", "'a'", "'b 2'", "'a','b'", "''a'", "it's", "isn't", "'cut", "gpt-4", "gpt-5", "v1.2", "v1.3", "1", "1,", "2.5,",
+    "-3", "1,000", "1e5", "(4)", "a=1", "a='x'", '"q"', '"it\'s"', "“引”", "「引」", "输出'甲'", "输出'乙'", "`x`", "5ms",
+    "https://h:80/'x'?n=1", "0f8fad5b12", "12345678-ab", "3.4.5", "[1,", "['a',", "é'x'", "[x]",
+]
+# fmt: on
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join), max_size=20))
+def test_failures_have_the_causes_that_reports_show(
+    tmp_path_factory: pytest.TempPathFactory, reasons: list[str]
+) -> None:
+    path = tmp_path_factory.mktemp("any") / "one"
+    log = Log(path, Batch(id="one", created_at="2026-01-01T00:00:00+00:00", finished_at="2026-01-01T00:01:00+00:00"))
+    for number, reason in enumerate(reasons, 1):
+        log.append_run(Run(f"k{number}", f"c{number}", "", 0, number))
+        log.append_scored(Scored(f"k{number}", "failed", 0.0, [Verdict("equal", "equal", "", "failed", 0.0, reason)]))
+    log.close()
+    with open_views(path, CATALOG) as views:
+        causes = batch_stats(views).causes
+    expected = group_failures([(f"c{number}", "", "equal", reason) for number, reason in enumerate(reasons, 1)])
+    assert {(cause.reason, cause.count, cause.example, *sorted(cause.cases)) for cause in causes} == {
+        (cause.reason, cause.count, cause.example, *sorted(cause.cases)) for cause in expected
+    }

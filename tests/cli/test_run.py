@@ -762,10 +762,10 @@ def test_the_results_fit_80_columns_and_end_in_a_conclusion(in_process: Call, mo
     monkeypatch.setenv("COLUMNS", "80")
     done = in_process("run", "cases.jsonl", "--profile", "echo")
     lines = done.out.splitlines()
-    assert max(map(len, lines)) <= 80 and done.out.index("profile  cases") < done.out.index("FAILED c0")
+    assert max(map(len, lines)) <= 80 and done.out.index("profile  runs") < done.out.index("FAILED c0")
     row = next(line.split() for line in lines if line.startswith("echo "))
     assert row[:6] == ["echo", "10", "6", "3", "1", "66.7%"]
-    ending = "FAILED: of 10 cases 6 passed, 3 failed, 1 unscored; the pass rate is over 9 cases"
+    ending = "FAILED: of 10 runs 6 passed, 3 failed, 1 unscored; the pass rate is over 9 cases"
     assert ending in " ".join(done.out.split())
     assert "PASSED: of 10" in in_process("run", "cases.jsonl", "--profile", "echo", "--fail-under", "0.6").out
 

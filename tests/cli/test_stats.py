@@ -102,3 +102,23 @@ def test_a_batch_that_ended_by_its_own_results_has_no_interval(in_process: Call)
     assert "--until-sure" in in_process("stats").out
     scores = json.loads(in_process("stats", "--metric", "score", "--json").out)
     assert scores["total"]["mean"] is not None and scores["total"]["low"] is None
+
+
+@pytest.mark.req("WORK-5")
+@pytest.mark.parametrize("repeat", ["1", "2"])
+def test_cases_are_those_of_the_pass_rate_everywhere(in_process: Call, repeat: str) -> None:
+    cases = [*CASES, {"id": "c9", "tags": ["odd"], "inputs": {"n": 9}}]
+    Path("cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+    command = ["run", "cases.jsonl", "--target", "python:functions:off", "--repeat", repeat, "--no-cache"]
+    printed = in_process(*command).out
+    summary = json.loads(in_process(*command, "--json").out)
+    stats = json.loads(in_process("stats", "--json").out)["total"]
+    report = in_process("report", "latest", "-o", "report.json")
+    assert report.code == 0
+    saved = json.loads(Path("report.json").read_text())["summary"]
+    runs = 9 * int(repeat)
+    for figures in (summary, stats, saved):
+        assert (figures["total"], figures["cases"], figures["unscored"]) == (runs, 8, int(repeat))
+    # Nine are never called cases beside a rate over eight.
+    assert f"of {runs} runs" in printed and "the pass rate is over 8 cases" in printed
+    assert "9 cases" not in printed and "profile  runs" in printed

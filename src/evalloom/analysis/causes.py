@@ -15,15 +15,25 @@ _ANY = "…"
 _QUOTED = re.compile(
     r"""(?<![\w'])'(?:[^'\\]|\\.)*'(?!\w) | "(?:[^"\\]|\\.)*" | `[^`]*`
     | “[^”]*” | ‘[^’]*’ | 「[^」]*」 | 『[^』]*』""",
-    re.X,
+    # Chinese text has no space before a quote.
+    re.X | re.A,
 )
 _CUT = re.compile(r"""(?<![\w'])['"`“‘「『][^'"]*…$""")
 """A quoted text whose end was cut off with the reason."""
 _ADDRESS = re.compile(r"\b\w+://\S+")
 _DIGEST = re.compile(r"\b(?=[0-9a-fA-F-]*\d)[0-9a-fA-F]{8}(?:-?[0-9a-fA-F]{2,})+\b")
-_NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])(?<![^\W\d]-)[-+]?\d(?:,?\d)*(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _LIST = re.compile(rf"{_ANY}(?:, ?{_ANY})+(?=\])")
 _SPACE = re.compile(r"\s+")
+_BEFORE = r"(?:^|[ (\[{:,;=<>])"
+LIKELY_VARIABLE = (
+    rf"""({_BEFORE}')[^'"`“”‘’「」『』\\]*'\B|({_BEFORE})[-+]?[0-9](?:,?[0-9])*(?:\.[0-9]+)?\b""",
+    r"\1\20",
+)
+"""The usual texts and numbers that `normalise` replaces, as a pattern and its replacement.
+
+DuckDB groups by it before reasons are normalised; its regular expressions cannot look back.
+"""
 
 
 class Cause(Struct, frozen=True):
@@ -49,16 +59,16 @@ def group_failures(rows: Iterable[Sequence[Any]]) -> list[Cause]:
 
 def merge_causes(groups: Iterable[Cause]) -> list[Cause]:
     """Join groups of failures that have one cause; the most frequent cause comes first."""
-    causes: dict[Key, Cause] = {}
+    merged: dict[Key, list[Cause]] = {}
     for group in groups:
-        key = cause_key(group.step, group.check, group.reason)
-        other = causes.get(key)
-        if other is not None:
-            reason = other.reason if other.reason == group.reason else key[2]
-            cases = [*dict.fromkeys([*other.cases, *group.cases])]
-            group = Cause(other.step, other.check, reason, other.count + group.count, cases, other.example)
-        causes[key] = group
-    return sorted(causes.values(), key=lambda cause: -cause.count)
+        merged.setdefault(cause_key(group.step, group.check, group.reason), []).append(group)
+    causes = []
+    for (step, check, normalised), alike in merged.items():
+        first = alike[0]
+        reason = first.reason if all(group.reason == first.reason for group in alike) else normalised
+        cases = list(dict.fromkeys(case for group in alike for case in group.cases))
+        causes.append(Cause(step, check, reason, sum(group.count for group in alike), cases, first.example))
+    return sorted(causes, key=lambda cause: -cause.count)
 
 
 def cause_key(step: str | None, check: str | None, reason: str | None) -> Key:

@@ -8,12 +8,15 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalloom.analysis.causes import Cause, merge_causes, normalise
+from evalloom.analysis.causes import LIKELY_VARIABLE, Cause, merge_causes, normalise
+from evalloom.analysis.repeats import Shares
 from evalloom.analysis.statistics import mean_interval
-from evalloom.analysis.tally import STATUSES
+from evalloom.analysis.tally import Counts, counts_of
 from evalloom.analysis.views import VIEWS, Views
 from evalloom.analysis.where import EVERYTHING, Where, parse_where
+from evalloom.batchlog.parquet import quoted_list
 from evalloom.core.errors import usage_error
+from evalloom.core.model import Status
 from evalloom.core.text import did_you_mean, printable
 
 Metric = Literal["pass", "score", "latency", "cost", "tokens"]
@@ -23,23 +26,6 @@ DIMENSIONS: tuple[Dimension, ...] = ("tag", "profile", "category", "bucket", "di
 _VALUES: dict[Metric, str] = {"score": "score", "latency": "latency_s", "cost": "cost", "tokens": "tokens"}
 _GROUPED_FAILURES = 20_000
 """The number of different reasons that are grouped by cause; more take longer to read than anyone waits."""
-
-
-class Counts(Struct, frozen=True, kw_only=True):
-    """How runs of a group ended, and its pass rate with the interval over cases, as in a summary."""
-
-    total: int
-    passed: int
-    failed: int
-    error: int
-    skipped: int
-    blocked: int
-    unscored: int
-    cases: int
-    failing: int
-    pass_rate: float | None
-    pass_rate_low: float | None
-    pass_rate_high: float | None
 
 
 class Values(Struct, frozen=True, kw_only=True):
@@ -80,20 +66,26 @@ class Stats(Struct, frozen=True, kw_only=True):
 
 
 def batch_stats(
-    views: Views, by: Sequence[Dimension] = (), metric: Metric = "pass", where: Where = EVERYTHING
+    views: Views,
+    by: Sequence[Dimension] = (),
+    metric: Metric = "pass",
+    where: Where = EVERYTHING,
+    with_causes: bool = True,
 ) -> Stats:
-    """Return the figures of all runs that fulfil a condition, in total and by each dimension."""
+    """Return the figures of all runs that fulfil a condition, in total and by each dimension.
+
+    `with_causes=False` leaves out the causes of failures, which take as long as a dimension or two.
+    """
     reader = _Reader(views, metric, where)
-    total = reader.groups("NULL").get("") or reader.nothing()
-    failures = _failures(views, where)
-    grouped = sum(group.count for group in failures)
+    total = reader.groups("''").get("") or reader.nothing()
+    causes, ungrouped = _causes(views, where) if with_causes else ([], 0)
     return Stats(
         batches=[id for (id,) in views.rows("SELECT batch FROM batches ORDER BY created_at, batch")],
         metric=metric,
         total=total,
         by={dimension: reader.by(dimension) for dimension in by},
-        causes=merge_causes(failures),
-        ungrouped=_number_of_failures(views, where) - grouped,
+        causes=causes,
+        ungrouped=ungrouped,
         until_sure=reader.until_sure,
     )
 
@@ -130,35 +122,32 @@ def parse_conditions(where: Iterable[str], profile: str = "") -> Where:
     return Where(" AND ".join(f"({condition.sql})" for condition in conditions), values)
 
 
-def _failures(views: Views, where: Where) -> list[Cause]:
-    """Return failures by step, check and reason without its numbers, which groups most of them quickly."""
+def cause_pattern(reason: str) -> str:
+    """Return the SQL of a reason without its usual variable parts: reasons that are equal so have one cause."""
+    return f"regexp_replace({reason}, {quoted_list(LIKELY_VARIABLE)}, 'g')"
+
+
+def _causes(views: Views, where: Where) -> tuple[list[Cause], int]:
+    """Return failures by cause, and the number of those that are not grouped.
+
+    DuckDB groups most of them, by step, check and reason without what differs by case in almost every reason.
+    """
     rows = views.rows(
-        f"""SELECT step, "check", any_value(reason), count(*), count(DISTINCT reason), list(case_id ORDER BY place)
+        f"""SELECT step, "check", arg_min(reason, place), min(reason) = max(reason), list(case_id ORDER BY place),
+                sum(count(*)) OVER ()::BIGINT
             FROM (SELECT step, "check", coalesce(reason, error, '') AS reason, case_id,
                 (batch, number, profile, repeat) AS place
                 FROM runs WHERE status IN ('failed', 'error') AND ({where.sql}))
-            GROUP BY step, "check", regexp_replace(reason, '\\b[0-9][0-9.,]*\\b', '0', 'g')
+            GROUP BY step, "check", {cause_pattern("reason")}
             ORDER BY min(place) LIMIT {_GROUPED_FAILURES}""",
         where.values,
     )
-    return [
-        Cause(
-            step or "",
-            check or "",
-            reason if reasons == 1 else normalise(reason),
-            count,
-            list(dict.fromkeys(cases)),
-            reason,
-        )
-        for step, check, reason, count, reasons, cases in rows
+    failures = rows[0][-1] if rows else 0
+    groups = [
+        Cause(step or "", check or "", reason if is_same else normalise(reason), len(cases), cases, reason)
+        for step, check, reason, is_same, cases, _ in rows
     ]
-
-
-def _number_of_failures(views: Views, where: Where) -> int:
-    [(number,)] = views.rows(
-        f"SELECT count(*) FROM runs WHERE status IN ('failed', 'error') AND ({where.sql})", where.values
-    )
-    return int(number)
+    return merge_causes(groups), failures - sum(group.count for group in groups)
 
 
 class _Reader:
@@ -184,169 +173,132 @@ class _Reader:
         # Without repeats, each run under one profile is a case, and no run has to be put to its case.
         self._has_repeats = batches > 1 or bool(repeat)
         self._has_profiles = profiles > 1
-        [(rules,)] = views.rows("SELECT count(pass_if) FROM batches")
-        self._has_pass_rule = rules > 0
 
     def by(self, dimension: Dimension) -> dict[str, Figures]:
         if dimension == "tag":
-            return self.groups(
-                "unnest(CASE len(tags) WHEN 0 THEN [NULL] WHEN 1 THEN tags ELSE list_distinct(tags) END)"
-            )
+            return self.groups("unnest(CASE len(tags) WHEN 0 THEN [''] WHEN 1 THEN tags ELSE list_distinct(tags) END)")
         if dimension == "check":
             return self._by_check()
-        figures = self.groups(f'"{dimension}"', is_profile=dimension == "profile")
+        figures = self.groups(f"""coalesce("{dimension}", '')""", is_profile=dimension == "profile")
         # Ids of batches begin with their time.
         return dict(sorted(figures.items())) if dimension == "batch" else figures
 
     def nothing(self) -> Figures:
         """Return the figures of no run."""
         if self._metric == "pass":
-            return _counts([0] * 8, [0, 0.0, 0.0, 0])
-        return _values([0, 0, *[None] * 6], [0, 0.0, 0.0, 0])
+            return counts_of({}, Shares(), 0)
+        return _values([0, 0, None, None, [None, None], None])
 
     def groups(self, group: str, is_profile: bool = False) -> dict[str, Figures]:
         """Return the figures by an expression over runs; `is_profile` if each group has one profile."""
-        wanted = "status, passed" if self._metric == "pass" else _VALUES[self._metric]
+        wanted = "status, passed" if self._metric == "pass" else f"{_VALUES[self._metric]} AS value"
         rows = f"SELECT {group} AS name, batch, number, {self._case} AS one, profile, {wanted} FROM {self._runs}"
-        is_case = not self._has_repeats and (is_profile or not self._has_profiles)
-        return self._figures(rows, _VALUES.get(self._metric, ""), is_case)
+        return self._figures(rows, is_case=not self._has_repeats and (is_profile or not self._has_profiles))
 
     def _by_check(self) -> dict[str, Figures]:
         """Return the figures of the verdicts of each check."""
-        name = "coalesce(nullif(verdicts.name, ''), verdicts.kind)"
-        wanted = "verdicts.status AS status, CASE WHEN verdicts.status IN ('passed', 'failed', 'error')"
-        wanted += " THEN verdicts.status = 'passed' END AS passed"
+        wanted = "verdict AS status, CASE WHEN verdict IN ('passed', 'failed', 'error') THEN verdict = 'passed' END"
+        wanted += " AS passed"
         if self._metric != "pass":
-            wanted = "verdicts.score AS score" if self._metric == "score" else f"runs.{_VALUES[self._metric]}"
-        rows = f"""SELECT {name} AS name, batch, runs.number AS number, {self._case.replace("number", "runs.number")}
-            AS one, runs.profile AS profile, {wanted} FROM {self._runs} AS runs JOIN verdicts USING (batch, key)"""
-        return self._figures(rows.replace("case_id", "runs.case_id"), _VALUES.get(self._metric, ""), is_case=False)
+            wanted = f"{'verdict_score' if self._metric == 'score' else _VALUES[self._metric]} AS value"
+        rows = f"""
+            SELECT coalesce(nullif(verdict_name, ''), kind, '') AS name, batch, number, {self._case} AS one, profile,
+                {wanted}
+            FROM {self._runs} JOIN (SELECT batch, key, kind, name AS verdict_name, status AS verdict,
+                score AS verdict_score FROM verdicts) USING (batch, key)"""
+        return self._figures(rows, is_case=False)
 
-    def _figures(self, rows: str, value: str, is_case: bool) -> dict[str, Figures]:
+    def _figures(self, rows: str, is_case: bool) -> dict[str, Figures]:
         """Return the figures of rows; `is_case` if each row of a group is another case."""
-        figures = self._values(rows, value, is_case) if value else self._counts(rows, is_case)
-        for name in self._without_interval(rows):
-            none = {"low": None, "high": None} if value else {"pass_rate_low": None, "pass_rate_high": None}
-            figures[name] = replace(figures[name], **none)
+        figures: dict[str, Figures] = {}
+        figures |= self._counts(rows, is_case) if self._metric == "pass" else self._distributions(rows, is_case)
+        if self.until_sure:
+            # Their own results decided when they ended, as in a history.
+            query = f"SELECT DISTINCT name FROM ({rows}) WHERE list_contains(?, batch)"
+            none = ("pass_rate_low", "pass_rate_high") if self._metric == "pass" else ("low", "high")
+            for (name,) in self._views.rows(query, [*self._where.values, self.until_sure]):
+                figures[name] = replace(figures[name], **dict.fromkeys(none))
         return figures
 
-    def _values(self, rows: str, value: str, is_case: bool) -> dict[str, Figures]:
-        found = self._read(_values_of_cases(rows, value) if is_case else _values_query(rows, value))
-        return {name or "": _values(row[:8], row[8:], value == "score") for name, _, *row in found}
+    def _counts(self, rows: str, is_case: bool) -> dict[str, Counts]:
+        statuses: dict[str, dict[Status, int]] = {}
+        for name, status, number in self._read(_statuses_query(rows)):
+            statuses.setdefault(name, {})[status] = number
+        shares = {name: Shares() for name in statuses}
+        failing = dict.fromkeys(statuses, 0)
+        if is_case:
+            for name, counts in statuses.items():
+                failing[name] = counts.get("failed", 0) + counts.get("error", 0)
+                shares[name].counts = {(1, 1): counts.get("passed", 0), (0, 1): failing[name]}
+        else:
+            for name, passed, counted, cases, failures in self._read(_shares_query(rows)):
+                shares[name].counts[passed, counted] = cases
+                failing[name] += failures
+        return {name: counts_of(counts, shares[name], failing[name]) for name, counts in statuses.items()}
 
-    def _counts(self, rows: str, is_case: bool) -> dict[str, Figures]:
-        if self._has_pass_rule and not is_case:
-            return {name or "": _counts(row[:8], row[8:]) for name, _, *row in self._read(_ruled_query(rows))}
-        counts = self._read(_counts_query(rows, self._has_repeats))
-        shares = {} if is_case else {name: share for name, *share in self._read(_shares_query(rows))}
-        return {name or "": _counts(row[:8], shares.get(name, row[8:])) for name, _, *row in counts}
+    def _distributions(self, rows: str, is_case: bool) -> dict[str, Values]:
+        over_cases: dict[str, list[Any]] = {}
+        if self._metric == "score":
+            over_cases = {name: numbers for name, *numbers in self._read(_means_query(rows, is_case))}
+        found = self._read(_distribution_query(rows))
+        return {name: _values(numbers, over_cases.get(name)) for name, *numbers in found}
 
     def _read(self, query: str) -> list[tuple[Any, ...]]:
         return self._views.rows(query, self._where.values)
 
-    def _without_interval(self, rows: str) -> list[str]:
-        """Return the groups with runs of a batch whose own results decided when it ended, as in a history."""
-        if not self.until_sure:
-            return []
-        query = f"SELECT DISTINCT name FROM ({rows}) WHERE list_contains(?, batch)"
-        return [name or "" for (name,) in self._views.rows(query, [*self._where.values, self.until_sure])]
 
-
-def _counts_query(rows: str, has_repeats: bool) -> str:
-    """Return the query for how the runs of each group ended, and for the shares where each row is another case."""
-    statuses = ", ".join(f"count(*) FILTER (status = '{status}')" for status in STATUSES)
-    failing = "count(DISTINCT (batch, one, profile))" if has_repeats else "count(*)"
+def _statuses_query(rows: str) -> str:
+    """Return the query for how the runs of each group ended."""
     return f"""
-        SELECT name, min(number) AS first, count(*), {statuses}, {failing} FILTER (NOT passed), count(passed),
-            count(*) FILTER (passed)::DOUBLE, count(*) FILTER (passed)::DOUBLE, count(passed)
-        FROM ({rows}) GROUP BY name ORDER BY first, name"""
+        SELECT name, status, count(*) FROM ({rows}) GROUP BY name, status
+        ORDER BY min(min(number)) OVER (PARTITION BY name), nullif(name, '')"""
 
 
 def _shares_query(rows: str) -> str:
-    """Return the query for the number of cases, the sum of their shares and of the squares, and the counted runs."""
-    return f"""
-        SELECT name, count(*), sum(share), sum(share * share), sum(n)::BIGINT
-        FROM (SELECT name, avg(passed::INT) AS share, count(*) AS n
-            FROM ({rows}) WHERE passed IS NOT NULL GROUP BY name, one)
-        GROUP BY name"""
-
-
-def _values_of_cases(rows: str, value: str) -> str:
-    """Return the query for the distribution of a number in groups in which each row is another case."""
-    return f"""
-        SELECT name, min(number) AS first, {_distribution(value)},
-            count({value}), sum({value}), sum({value} * {value}), count({value})
-        FROM ({rows}) GROUP BY name ORDER BY first, name"""
-
-
-def _distribution(value: str) -> str:
-    return f"""count(*) AS total, count({value}), sum({value}), avg({value}), min({value}),
-        quantile_cont({value}, 0.5), quantile_cont({value}, 0.95), max({value})"""
-
-
-def _ruled_query(rows: str) -> str:
-    """Return the query for counts and shares with a pass rule: by case and profile, by case, by group."""
-    statuses = ", ".join(f"count(*) FILTER (status = '{status}') AS {status}" for status in STATUSES)
-    sums = ", ".join(f"sum({status})::BIGINT AS {status}" for status in STATUSES)
+    """Return the query for how many cases passed in p of n runs, and how often they fail under a profile of a batch."""
     # As in `core/repeats.py`: with a pass rule, a case counts once under each profile.
-    meets = "n > 0 AND p >= coalesce(pass_if, 1.0) * n - 1e-9"
+    meets = "p >= coalesce(pass_if, 1.0) * n - 1e-9"
     return f"""
         WITH units AS (
-            SELECT name, batch, one, profile, min(number) AS first, count(*) AS total, {statuses},
-                count(*) FILTER (passed) AS p, count(passed) AS n
-            FROM ({rows}) GROUP BY name, batch, one, profile),
+            SELECT name, batch, one, profile, count(*) FILTER (passed) AS p, count(*) AS n
+            FROM ({rows}) WHERE passed IS NOT NULL GROUP BY name, batch, one, profile),
         ruled AS (
-            SELECT units.*, n > 0 AND NOT ({meets}) AS fails,
-                CASE WHEN pass_if IS NULL THEN p ELSE ({meets})::INT END AS up,
-                CASE WHEN pass_if IS NULL THEN n ELSE (n > 0)::INT END AS un
-            FROM units JOIN batches USING (batch)),
+            SELECT name, one, NOT ({meets}) AS fails, CASE WHEN pass_if IS NULL THEN p ELSE ({meets})::INT END AS p,
+                CASE WHEN pass_if IS NULL THEN n ELSE 1 END AS n
+            FROM units LEFT JOIN batches USING (batch)),
         shares AS (
-            SELECT name, min(first) AS first, sum(total) AS total, {sums}, sum(fails::INT) AS failing,
-                sum(un) AS n, sum(up) / nullif(sum(un), 0) AS share
+            SELECT name, sum(p)::BIGINT AS p, sum(n)::BIGINT AS n, count(*) FILTER (fails) AS failing
             FROM ruled GROUP BY name, one)
-        SELECT name, min(first) AS first, sum(total)::BIGINT, {", ".join(f"sum({s})::BIGINT" for s in STATUSES)},
-            sum(failing)::BIGINT, count(share), sum(share), sum(share * share), sum(n)::BIGINT
-        FROM shares GROUP BY name ORDER BY first, name"""
+        SELECT name, p, n, count(*), sum(failing)::BIGINT FROM shares GROUP BY name, p, n"""
 
 
-def _values_query(rows: str, value: str) -> str:
-    """Return the query for the distribution of a number in each group, and its mean over cases."""
+def _distribution_query(rows: str) -> str:
+    """Return the query for the distribution of a number in each group."""
     return f"""
-        WITH rows AS ({rows}),
-        means AS (SELECT name, avg({value}) AS mean, count({value}) AS n FROM rows GROUP BY name, one),
-        of_cases AS (
-            SELECT name, count(mean) AS cases, sum(mean) AS total, sum(mean * mean) AS squares, sum(n) AS n
-            FROM means GROUP BY name),
-        of_runs AS (
-            SELECT name, min(number) AS first, {_distribution(value)}
-            FROM rows GROUP BY name)
-        SELECT of_runs.*, cases, of_cases.total, squares, n::BIGINT
-        FROM of_runs JOIN of_cases ON of_runs.name IS NOT DISTINCT FROM of_cases.name
-        ORDER BY first, of_runs.name"""
+        SELECT name, count(*), count(value), sum(value), min(value), quantile_cont(value, [0.5, 0.95]), max(value)
+        FROM ({rows}) GROUP BY name ORDER BY min(number), nullif(name, '')"""
 
 
-def _counts(numbers: list[int], over_cases: list[Any]) -> Counts:
-    cases, total, squares, n = over_cases
-    low, high = mean_interval(total, squares, cases, n) if cases else (None, None)
-    return Counts(
-        total=numbers[0],
-        **dict(zip(STATUSES, numbers[1:7], strict=True)),
-        cases=cases,
-        failing=numbers[7],
-        pass_rate=total / cases if cases else None,
-        pass_rate_low=low,
-        pass_rate_high=high,
-    )
+def _means_query(rows: str, is_case: bool) -> str:
+    """Return the query for the number of cases, the sum of their means and of the squares, and the measured runs."""
+    mean, group = ("value", "") if is_case else ("avg(value)", "GROUP BY name, one")
+    n = "(value IS NOT NULL)::INT" if is_case else "count(value)"
+    return f"""
+        SELECT name, count(mean), sum(mean), sum(mean * mean), sum(n)::BIGINT
+        FROM (SELECT name, {mean} AS mean, {n} AS n FROM ({rows}) {group}) GROUP BY name"""
 
 
-def _values(numbers: list[Any], over_cases: list[Any], is_share: bool = False) -> Values:
-    runs, count, sum, mean, least, p50, p95, most = numbers
-    cases, total, squares, n = over_cases
+def _values(numbers: list[Any], over_cases: list[Any] | None = None) -> Values:
+    """Return a distribution; `over_cases` are the means of cases, for numbers that may be shares."""
+    runs, count, sum, least, quantiles, most = numbers
+    mean = sum / count if count else None
     low = high = None
-    if is_share and count and least >= 0 and most <= 1:
-        low, high = mean_interval(total or 0.0, squares or 0.0, cases, n)
+    if over_cases and count and least >= 0 and most <= 1:
+        cases, total, squares, n = over_cases
+        low, high = mean_interval(total, squares, cases, n)
         # Over cases, as a pass rate is: repeats of a case do not weigh more.
-        mean = (total or 0.0) / cases
+        mean = total / cases
+    p50, p95 = quantiles or (None, None)
     return Values(
         total=runs,
         count=count,

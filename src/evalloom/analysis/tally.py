@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
+from collections.abc import Mapping
 from datetime import datetime
 from operator import itemgetter
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from evalloom.analysis.repeats import CaseCounts, Shares
 from evalloom.analysis.statistics import mean, percentile
@@ -25,8 +26,8 @@ _RankedRuns = list[tuple[_Rank, Run, Scored]]
 """Runs, the worst first."""
 
 
-class Figures(Struct, frozen=True, kw_only=True):
-    """The figures of a group of runs. The rates are None if no run passed, failed or met an error.
+class Counts(Struct, frozen=True, kw_only=True):
+    """How the runs of a group ended. The rates are None if no run passed, failed or met an error.
 
     `pass_rate` is the mean of the cases' shares: how many of a case's runs passed, of those that passed, failed or met
     an error. With a pass rule, it is the share of cases that meet it. Its interval is over cases.
@@ -49,6 +50,11 @@ class Figures(Struct, frozen=True, kw_only=True):
     pass_rate: float | None
     pass_rate_low: float | None
     pass_rate_high: float | None
+
+
+class Figures(Counts, frozen=True, kw_only=True):
+    """The figures of a group of runs: how they ended, and what they took."""
+
     tokens: int
     cost: float
     cached: int
@@ -347,16 +353,23 @@ def _add_worst(worst: _RankedRuns, run: Run, scored: Scored) -> None:
     del worst[SHOWN_FAILURES:]
 
 
+def counts_of(statuses: Mapping[Status, int], pooled: Shares, failing: int) -> Counts:
+    """Return the counts of a group: of its runs by status, and of its cases, which the pass rate is over."""
+    low, high = pooled.bounds
+    return Counts(
+        total=sum(statuses.values()),
+        **{status: statuses.get(status, 0) for status in STATUSES},
+        cases=pooled.cases,
+        failing=failing,
+        pass_rate=pooled.pass_rate,
+        pass_rate_low=low,
+        pass_rate_high=high,
+    )
+
+
 def _figures(group: Group, duration_s: float | None = None) -> Record:
-    low, high = group.pooled.bounds
     return {
-        "total": group.total,
-        **{status: group.count(status) for status in STATUSES},
-        "cases": group.pooled.cases,
-        "failing": group.shares.failing,
-        "pass_rate": group.pooled.pass_rate,
-        "pass_rate_low": low,
-        "pass_rate_high": high,
+        **structs.asdict(counts_of(group.counts, group.pooled, group.shares.failing)),
         "tokens": group.spent.tokens,
         # The last digits of a sum of floats depend on which run finished first, and would show as differences.
         "cost": round(group.spent.cost, 8),

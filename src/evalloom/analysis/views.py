@@ -103,8 +103,10 @@ class Views:
         return self.connection.table(view) if view == "batches" else self.connection.view(view)
 
     def rows(self, query: str, parameters: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query of our own."""
-        return self.connection.execute(query, list(parameters)).fetchall()
+        """Return the rows of a query of our own; several threads may ask at once."""
+        # A cursor of its own: a connection runs one query at a time, and has one result.
+        with self.connection.cursor() as cursor:
+            return cursor.execute(query, list(parameters)).fetchall()
 
     def _create_batches(self) -> None:
         columns = VIEWS["batches"]

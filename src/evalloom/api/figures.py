@@ -12,7 +12,6 @@ from msgspec import structs
 from evalloom import catalog
 from evalloom.analysis.stats import (
     METRICS,
-    Counts,
     Dimension,
     Figures,
     Metric,
@@ -22,6 +21,7 @@ from evalloom.analysis.stats import (
     parse_conditions,
     parse_dimensions,
 )
+from evalloom.analysis.tally import Counts
 from evalloom.analysis.views import open_views
 from evalloom.api.options import AnyBatch, Names, batch_name, names_of
 from evalloom.core.errors import usage_error

@@ -77,7 +77,9 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
     dimensions, condition = parse_dimensions(parted(by or _BY)), parse_conditions(flags["where"], flags["profile"])
     with open_views(sources, catalog.load(), warn) as views:
         check_profile(views, flags["profile"])
-        stats = batch_stats(views, dimensions, metric or "pass", condition)
+        stats = batch_stats(
+            views, dimensions, metric or "pass", condition, with_causes=as_json or metric in (None, "pass")
+        )
     if as_json:
         click.echo(msgspec.json.encode(stats))
     else:

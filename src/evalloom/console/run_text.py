@@ -96,9 +96,11 @@ def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
 
 
 def _unit(summary: Summary) -> str:
-    """Return what the statuses count: cases, unless a case has several runs."""
-    is_once = summary.passed + summary.failed + summary.error == summary.cases
-    return "case" if is_once and len(summary.profiles) <= 1 else "run"
+    """Return what the statuses count: cases, unless a case has several runs, or none that is in the pass rate.
+
+    `cases` is the number that the pass rate is over, here as in `stats`, reports and gates (WORK-5).
+    """
+    return "case" if summary.total == summary.cases and len(summary.profiles) <= 1 else "run"
 
 
 def run_lines(run: Run, scored: Scored, count: Count = (0, 0)) -> Iterator[Line]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from evalloom.analysis.causes import Cause
-from evalloom.analysis.stats import Counts, Figures, Metric, Stats, Values
-from evalloom.analysis.tally import STATUSES
+from evalloom.analysis.stats import Figures, Metric, Stats, Values
+from evalloom.analysis.tally import STATUSES, Counts
 from evalloom.console.layout import Line, percent_interval, seconds, table_lines
 from evalloom.console.run_text import case_name
 from evalloom.core.text import one_line, pluralize, printable

@@ -14,7 +14,7 @@ ScoredRun = tuple[Run, Scored]
 
 COUNTED: frozenset[Status] = frozenset({"passed", "failed", "error"})
 """The statuses that are in a pass rate."""
-_WORST_FIRST: tuple[Status, ...] = ("error", "failed", "unscored", "blocked", "skipped", "passed")
+WORST_FIRST: tuple[Status, ...] = ("error", "failed", "unscored", "blocked", "skipped", "passed")
 
 
 def cases_of(runs: Iterable[ScoredRun]) -> Iterator[list[ScoredRun]]:
@@ -43,7 +43,7 @@ def with_occurrence(runs: Iterable[ScoredRun], by_number: bool = False) -> Itera
 
 def worst_first(repeats: Iterable[ScoredRun]) -> list[ScoredRun]:
     """Sort the repeats of a case by status."""
-    return sorted(repeats, key=lambda item: _WORST_FIRST.index(item[1].status))
+    return sorted(repeats, key=lambda item: WORST_FIRST.index(item[1].status))
 
 
 def count_of(repeats: Iterable[ScoredRun]) -> Count:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -24,8 +24,10 @@ from evalloom.pages.errors import RequestError
 if TYPE_CHECKING:
     from evalloom.engine.system import Catalog
 
-_OPEN = 8
-"""Batches whose views stay open."""
+_OPEN = 16
+"""Batches whose views stay open: a run is shown beside those of up to eight earlier batches."""
+_MOST_CACHED = 200
+"""Values that are kept for one version of a batch."""
 _FRESH_S = 2.0
 """For how long the views of a running batch are used; longer if they take long to build."""
 
@@ -54,9 +56,16 @@ TRIES = ".evalloom/tries"
 """The folder of cases that were tried from the page."""
 
 
+_Value = TypeVar("_Value")
+
+
 class _Opened:
+    """The views of one version of a batch, and values that were computed from them."""
+
     def __init__(self, views: Views, stamp: object, built_s: float) -> None:
         self.views = views
+        self.cache: OrderedDict[object, Any] = OrderedDict()
+        self.computing = threading.Lock()
         self.stamp = stamp
         self.until = monotonic() + max(_FRESH_S, 5 * built_s)
         self.users = 0
@@ -167,9 +176,25 @@ class Library:
     @contextmanager
     def views(self, id: str) -> Iterator[Views]:
         """Open the SQL views of one batch; they stay open for the next request."""
+        with self._used(id) as opened:
+            yield opened.views
+
+    def cached(self, id: str, name: object, compute: Callable[[Views], _Value]) -> _Value:
+        """Return a value of one batch, computed once for each version of it; `name` tells the values apart."""
+        with self._used(id) as opened, opened.computing:
+            if name in opened.cache:
+                opened.cache.move_to_end(name)
+            else:
+                opened.cache[name] = compute(opened.views)
+                while len(opened.cache) > _MOST_CACHED:
+                    opened.cache.popitem(last=False)
+            return cast(_Value, opened.cache[name])
+
+    @contextmanager
+    def _used(self, id: str) -> Iterator[_Opened]:
         opened = self._open(self.path(id))
         try:
-            yield opened.views
+            yield opened
         finally:
             with self._lock:
                 opened.users -= 1
@@ -179,8 +204,7 @@ class Library:
     def rows(self, id: str, query: str, parameters: list[Any] | None = None) -> list[tuple[Any, ...]]:
         """Return the rows of a query over the views of one batch."""
         with self.views(id) as views:
-            # A cursor of its own: a connection runs one query at a time.
-            return views.connection.cursor().execute(query, parameters or []).fetchall()
+            return views.rows(query, parameters or [])
 
     def _open(self, path: Path) -> _Opened:
         with self._lock:

@@ -10,7 +10,7 @@ from evalloom.settings import Settings
 
 _CODE_TARGETS = ("python:", "command:")
 """Targets that run whatever their text names, so that a batch from elsewhere could run anything."""
-_WAIT_S = 3.0
+_WAIT_S = 5.0
 
 
 def start(request: PageRequest, words: Sequence[str]) -> Redirect:

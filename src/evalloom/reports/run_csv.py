@@ -52,9 +52,9 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     columns = [f"{check} {part}" for check in names[:MOST_CHECKS] for part in ("status", "score")]
     more = ["more_checks"] if len(names) > MOST_CHECKS else []
     # Without the mark at the beginning, Excel shows Chinese as garbage.
-    stream.write(b"\xef\xbb\xbf" + _line([*_RUN_COLUMNS, *columns, *more]))
+    stream.write(b"\xef\xbb\xbf" + csv_line([*_RUN_COLUMNS, *columns, *more]))
     for run, scored in report.rows:
-        stream.write(_line([*_run_cells(run, scored), *_check_cells(scored, names)]))
+        stream.write(csv_line([*_run_cells(run, scored), *_check_cells(scored, names)]))
 
 
 def _named_verdicts(scored: Scored) -> Iterator[tuple[str, Verdict]]:
@@ -105,7 +105,8 @@ def _check_cells(scored: Scored, names: list[str]) -> list[Any]:
     return cells
 
 
-def _line(cells: list[Any]) -> bytes:
+def csv_line(cells: list[Any]) -> bytes:
+    """Return a line of a table; no cell is a formula."""
     return (",".join(map(_cell, cells)) + "\n").encode("utf-8", "backslashreplace")
 
 

@@ -125,8 +125,13 @@ class App:
     def html(self, section: Section, view: View, request: PageRequest) -> Response:
         """Render a view as a page."""
         body = self._renderer.render(section, view, request)
-        # Not no-store: going back to a list must be instant, and restore where one was.
-        headers = {"content-security-policy": _PAGE_POLICY, "cache-control": "private, no-cache"}
+        headers = {
+            "content-security-policy": _PAGE_POLICY,
+            # Not no-store: going back to a list must be instant, and restore where one was.
+            "cache-control": "private, no-cache",
+            # With no-referrer, the Origin of our own forms would be null.
+            "referrer-policy": "same-origin",
+        }
         return Response(body, view.status, headers, "text/html; charset=utf-8")
 
     def error_page(self, error: Exception, request: Request, is_api: bool, t: Language) -> Response:

@@ -68,7 +68,7 @@ def _show(request: PageRequest) -> View:
     chosen = [summary for summary in listed if _matches(summary, search, system)]
     page, pages = request.number("page", 1), max(1, -(-len(chosen) // _PAGE_SIZE))
     shown = chosen[(page - 1) * _PAGE_SIZE : page * _PAGE_SIZE]
-    before = _predecessors(listed)
+    before = predecessors(listed)
     latest = next((summary for summary in listed if summary.state != "running" and summary.summary), None)
     running = [request.site.live.progress(summary.id) for summary in every if summary.state == "running"]
     data = BatchList(
@@ -95,7 +95,7 @@ def _matches(summary: BatchSummary, search: str, system: str) -> bool:
     return not search or any(search.lower() in text.lower() for text in texts)
 
 
-def _predecessors(batches: list[BatchSummary]) -> dict[str, BatchSummary]:
+def predecessors(batches: list[BatchSummary]) -> dict[str, BatchSummary]:
     """Return for each batch the one before it with the same target, datasets and profiles."""
 
     def suite(batch: BatchSummary) -> Any:

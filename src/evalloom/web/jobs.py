@@ -28,6 +28,9 @@ def _list(request: PageRequest) -> View:
 
 def _show(request: PageRequest) -> View | Redirect:
     job = request.site.jobs.state(request.ids["job"])
+    if job.state == "running" and job.batch and not request.query.get("output"):
+        # It was not there yet when the command was started.
+        return Redirect(f"/b/{job.batch}")
     return View("job.html", job)
 
 
@@ -73,10 +76,15 @@ def resume_words(batch: Batch) -> list[str]:
     name, *words = batch.command or [""]
     if name != "evalloom" or not words or words[0] not in RESUMABLE:
         return []
-    return [*_without(words, ("--resume", "--retry-errors", "--force"), ("--resume-from",)), "--resume-from", batch.id]
+    return [
+        *without_flags(words, ("--resume", "--retry-errors", "--force"), ("--resume-from",)),
+        "--resume-from",
+        batch.id,
+    ]
 
 
-def _without(words: Sequence[str], flags: Sequence[str], options: Sequence[str]) -> list[str]:
+def without_flags(words: Sequence[str], flags: Sequence[str], options: Sequence[str]) -> list[str]:
+    """Return the words of a command without some flags, and without some options and their values."""
     kept: list[str] = []
     skips = False
     for word in words:

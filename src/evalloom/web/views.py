@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from evalloom.pages.page import Section
-from evalloom.web import batches, jobs
+from evalloom.web import batch, batches, jobs, run
 from evalloom.web.events import live_events
 from evalloom.web.render import TEMPLATES, Renderer
 
@@ -16,6 +16,8 @@ ENGINE = Section(
     "",
     (
         *batches.PAGES,
+        *batch.PAGES,
+        *run.PAGES,
         *jobs.PAGES,
     ),
     TEMPLATES,

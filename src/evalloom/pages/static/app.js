@@ -16,10 +16,11 @@ async function copy(text) {
 
 // -- what needs a script is hidden until there is one ---------------------------------------------------
 
-for (const element of document.querySelectorAll("[data-copy], [data-help]")) element.hidden = false;
+for (const element of document.querySelectorAll("[data-copy], [data-copy-link], [data-help]")) element.hidden = false;
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (button?.dataset.copy !== undefined) copy(button.dataset.copy);
+  if (button?.dataset.copyLink !== undefined) copy(location.href);
   if (button?.dataset.help !== undefined) document.getElementById("help").showModal();
 });
 document.addEventListener("change", (event) => {
