@@ -73,7 +73,7 @@ def test_a_person_scores_cases_and_the_agreement_follows(
     page.goto(server.sign_in)
     page.goto(f"{server.url}/prompt-eval/results?folder={RESULTS}")
     page.click("text=Score cases yourself")
-    page.click(".group-list li a >> nth=0")
+    page.click("section:has(#cases) .group-list li a >> nth=0")
     assert page.locator(".scored .m3").count() == 0  # the scores of the judge are hidden
     for score in ("3", "2"):
         page.check(f"input[name=human_TP3_score][value='{score}']")
