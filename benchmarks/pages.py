@@ -31,27 +31,30 @@ _MOST = 3
 """How many times the bare query a page may take."""
 _LIST_MS, _TABLE_KB, _RUN_KB = 100, 100, 60
 _BATCH = "20260105-080000-pages0000"
-_COLUMNS = """key, case_id, runs.number, profile, repeat, status, "check", reason, step, score, latency_s, cost, tokens,
+_COLUMNS = """key, case_id, number, profile, repeat, status, "check", reason, step, score, latency_s, cost, tokens,
     model, runs.tags, output, input, expected"""
 _PLAIN = f"""
     SELECT {_COLUMNS}, (SELECT count(*) FROM {{runs}} WHERE {{where}})
-    FROM (SELECT * FROM {{runs}} WHERE {{where}} ORDER BY {{order}} LIMIT 50) AS runs
+    FROM (SELECT * FROM {{runs}} WHERE {{where}} ORDER BY {{order}} LIMIT 50 OFFSET {{offset}}) AS runs
     JOIN {{cases}} AS cases USING (number, case_id) ORDER BY {{order}}"""
 _CASES = {
     "failed, slowest first": (
         "rows=runs&status=failed&tag=geo&sort=-latency",
         "status = 'failed' AND list_contains(tags, 'geo')",
-        "latency_s DESC NULLS LAST, runs.number",
+        "latency_s DESC NULLS LAST, number",
     ),
     "one profile, page 200": (
-        "rows=runs&profile=hasty&sort=-latency&page=1",
+        "rows=runs&profile=hasty&sort=-latency&page=200",
         "profile = 'hasty'",
-        "latency_s DESC NULLS LAST, runs.number",
+        "latency_s DESC NULLS LAST, number",
     ),
     "search": (
         "rows=runs&q=order+77&sort=number",
-        "contains(lower(output::VARCHAR), 'order 77')",
-        "runs.number, profile, repeat",
+        """contains(lower(case_id), 'order 77') OR contains(lower(reason), 'order 77')
+            OR contains(lower(output::VARCHAR), 'order 77') OR (number, case_id) IN (SELECT (number, case_id) FROM {cases}
+            WHERE contains(lower(description), 'order 77') OR contains(lower(input::VARCHAR), 'order 77')
+            OR contains(lower(expected::VARCHAR), 'order 77'))""",
+        "number, profile, repeat",
     ),
 }
 """The queries of the page, and the bare conditions and orders that give the same rows."""
@@ -85,10 +88,12 @@ def compare(name: str, case: tuple[str, str, str], url: str, folder: Path, round
     """Time a page and a bare query in turns."""
     query, where, order = case
     connection = duckdb.connect()
-    [runs], [cases] = (list((folder / ".evalloom").glob(f"batches/*/copy/{table}-*.parquet")) for table in ("runs", "cases"))
-    bare = _PLAIN.format(
-        runs=f"read_parquet('{runs}')", cases=f"read_parquet('{cases}')", where=where, order=order
+    [runs], [cases] = (
+        list((folder / ".evalloom").glob(f"batches/*/copy/{table}-*.parquet")) for table in ("runs", "cases")
     )
+    offset = 50 * (int(query.partition("page=")[2] or 1) - 1)
+    names = {"runs": f"read_parquet('{runs}')", "cases": f"read_parquet('{cases}')"}
+    bare = _PLAIN.format(where=where.format(**names), order=order, offset=offset, **names)
     pages, bares = [], []
     for number in range(rounds + 1):
         start = time.perf_counter()

@@ -164,7 +164,9 @@ def _closing(demo: Demo, reports: tuple[Path, ...], catalog: Catalog) -> Iterato
     yield "", ""
     yield "Next:", "bold"
     program = _program_name()
-    for arguments in (*_show_commands(demo), *_next_commands(demo.examples, catalog)):
+    # The page first: it shows all of the others' results.
+    view = shlex.join(("view", reports[0].parent.as_posix()))
+    for arguments in (view, *_show_commands(demo), *_next_commands(demo.examples, catalog)):
         yield from command_lines(f"{program} {arguments}", "  ")
 
 

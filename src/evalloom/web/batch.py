@@ -28,12 +28,15 @@ _MOST_NAMED = 30
 """Failed cases that a command names one by one."""
 _CSV_ROWS = 1_000
 _CSV = """
-    SELECT case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens, cost, model,
-        array_to_string(tags, ', '), category, bucket, difficulty, input, expected, output,
+    SELECT runs.case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens, cost,
+        model, array_to_string(runs.tags, ', '), runs.category, runs.bucket, runs.difficulty, input, expected, output,
         runs.file || ':' || runs.line, key
-    FROM {runs} AS runs LEFT JOIN cases USING (number, case_id) ORDER BY runs.number, profile, repeat"""
-_CSV_HEAD = """case_id profile repeat status score check reason first_wrong_step latency_s tokens cost model tags category
-    bucket difficulty input expected output origin run""".split()
+    FROM {runs} AS runs LEFT JOIN cases ON cases.number = runs.number AND cases.case_id = runs.case_id
+    ORDER BY runs.number, profile, repeat"""
+_CSV_HEAD = (
+    *("case_id", "profile", "repeat", "status", "score", "check", "reason", "first_wrong_step", "latency_s", "tokens"),
+    *("cost", "model", "tags", "category", "bucket", "difficulty", "input", "expected", "output", "origin", "run"),
+)
 
 
 class SystemPage(Struct, frozen=True):

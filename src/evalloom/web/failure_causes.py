@@ -55,7 +55,7 @@ def create_table(views: Views) -> None:
         columns = [[row[at] for row in rows] for at in range(3)]
         # As lists: one statement for all rows, because each costs as much as a small query.
         cursor.execute(
-            "INSERT INTO failure_causes SELECT unnest(?::TEXT[]), unnest(?::TEXT[]), unnest(?::TEXT[]), unnest(?::TEXT[])",
+            f"INSERT INTO failure_causes SELECT {', '.join(['unnest(?::TEXT[])'] * 4)}",
             [*columns, ids],
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import shlex
 from collections.abc import Iterable
 from functools import cached_property
@@ -50,7 +51,7 @@ class Renderer:
             t: Language = language(code).extended(PHRASES).extended(section.phrases())
             environment = page_environment((section.templates, TEMPLATES, SHARED), t)
             environment.globals |= {"static": self._static.url}
-            environment.filters |= {"part": path_part, "shell_word": shlex.quote}
+            environment.filters |= {"part": path_part, "shell_word": shlex.quote, "file_name": posixpath.basename}
             self._environments[key] = environment
         return self._environments[key]
 

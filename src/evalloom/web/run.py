@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import pairwise
 from shlex import join
 from typing import Any
 
@@ -205,8 +206,8 @@ def _read(library: Library, batch: str, run: str) -> tuple[Facts, Any]:
     if not rows:
         raise RequestError("run_not_found", f"there is no run {run[:80]!r} in the batch {batch!r}")
     (key, case, number, profile, repeat, status, score, outcome, check, reason, step, error, started, duration, latency,
-        input_tokens, output_tokens, cost, calls, cached, retries, model, tags, category, bucket, difficulty, file, line,
-        size, output) = rows[0]  # fmt: skip
+        input_tokens, output_tokens, cost, calls, cached, retries, model, tags, category, bucket, difficulty, file,
+        line, size, output) = rows[0]  # fmt: skip
     facts = Facts(
         run=key, case=case, number=number or 0, profile=profile or "", repeat=repeat or 0, status=status or "",
         score=score, outcome=outcome or "", check=check or "", reason=reason or "", step=step or "", error=error or "",
@@ -224,7 +225,8 @@ def _read_case(library: Library, batch: str, facts: Facts) -> tuple[str, Any, An
     if not rows:
         return "", None, None, ""
     [(description, _, inputs, expected, record)] = rows
-    return description or "", decode(inputs), decode(expected), record or ""
+    # What is no input, such as the items of a batch step, is in the record alone.
+    return description or "", decode(inputs) or decode(record), decode(expected), record or ""
 
 
 def _place(request: PageRequest, batch: str, filter: RunFilter, run: str) -> Place | None:
@@ -262,7 +264,7 @@ def _elsewhere(library: Library, summary: BatchSummary, facts: Facts) -> list[El
         except RequestError:  # one that cannot be read says nothing about this run
             continue
         if rows:
-            found.append(Elsewhere(batch.id, batch.created_at, rows, batch.id == summary.id))  # type: ignore[arg-type]
+            found.append(Elsewhere(batch.id, batch.created_at, rows, batch.id == summary.id))
     return found
 
 
@@ -279,7 +281,7 @@ def _is_flaky(batches: list[Elsewhere]) -> bool:
     if any(len(set(share)) > 1 for share in counted):
         return True
     outcomes = [share[0] for share in counted]
-    return sum(now != then for then, now in zip(outcomes, outcomes[1:], strict=False)) > 1
+    return sum(now != then for then, now in pairwise(outcomes)) > 1
 
 
 # -- texts to copy -------------------------------------------------------------------------------------------

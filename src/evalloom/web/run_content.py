@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from os.path import commonprefix
 from typing import Any
 
 import msgspec
@@ -150,8 +149,8 @@ def read_checks(library: Library, batch: str, run: str) -> list[CheckResult]:
     """Return the checks of a run, those that failed first."""
     rows = library.rows(
         batch,
-        """SELECT coalesce(nullif(name, ''), kind), kind, "where", status, score, reason, weight <> 0, follows, mismatches
-        FROM verdicts WHERE key = ? ORDER BY number""",
+        """SELECT coalesce(nullif(name, ''), kind), kind, "where", status, score, reason, weight <> 0, follows,
+            mismatches FROM verdicts WHERE key = ? ORDER BY number""",
         [run],
     )
     checks = [
@@ -161,7 +160,7 @@ def read_checks(library: Library, batch: str, run: str) -> list[CheckResult]:
         )
         for name, kind, where, status, score, reason, counted, follows, mismatches in rows
     ]  # fmt: skip
-    return sorted(checks, key=lambda check: WORST_FIRST.index(check.status))  # type: ignore[arg-type]
+    return sorted(checks, key=lambda check: WORST_FIRST.index(check.status))
 
 
 def _mismatch(item: dict[str, Any]) -> tuple[str, str, str]:
@@ -186,9 +185,13 @@ def compare(checks: list[CheckResult], expected: Any, output: Any) -> tuple[Comp
         if isinstance(wanted, str) and isinstance(actual, str) and max(len(wanted), len(actual)) > _SHORT:
             if max(len(wanted), len(actual)) > LARGEST:
                 continue
-            at = len(commonprefix([wanted, actual])) if actual == output else 0
+            at = _equal_start(wanted, actual) if actual == output else 0
             return Comparison(check.name, compare_texts(wanted, actual), None), at
     return None, 0
+
+
+def _equal_start(a: str, b: str) -> int:
+    return next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 # -- steps and calls ---------------------------------------------------------------------------------------

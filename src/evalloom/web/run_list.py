@@ -52,8 +52,10 @@ _SORTS: dict[str, tuple[str, str]] = {
     "started": ("started_at", "min"),
 }
 """What runs can be sorted by: an expression, and how it is aggregated over the repeats of a case."""
-COLUMNS = ("profile", "input", "expected", "output", "score", "latency", "cost", "tokens")
-COLUMNS += ("model", "tags", "category", "bucket", "difficulty", "check", "calls", "retries", "started")
+COLUMNS = (
+    *("profile", "input", "expected", "output", "score", "latency", "cost", "tokens", "model", "tags", "category"),
+    *("bucket", "difficulty", "check", "calls", "retries", "started"),
+)
 """Columns of the table beside the outcome and the case."""
 USUAL_COLUMNS = ("input", "expected", "output", "latency")
 

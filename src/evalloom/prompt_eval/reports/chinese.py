@@ -99,7 +99,6 @@ PHRASES: dict[str, str] = {
     "Bad cases ({n})": "不良用例（{n}）",
     "Bad cases that passed": "已通过的不良用例",
     "Categories": "类别",
-    "Category": "类别",
     "Category × test point": "类别 × 测试点",
     "Failed runs": "失败的运行",
     "How many got 1, 2 and 3": "得 1、2、3 分的数量",
