@@ -15,7 +15,6 @@ PHRASES: dict[str, str] = {
     "Mean time": "平均用时",
     "Most failures begin at step": "多数失败始于步骤",
     "No pipeline has been run in this folder yet:": "此文件夹中还没有运行过流水线：",
-    "No run matches.": "没有匹配的运行。",
     "Outputs: {list}": "输出：{list}",
     "Pipeline": "流水线",
     "Pipelines": "流水线",
@@ -26,7 +25,6 @@ PHRASES: dict[str, str] = {
     "Show {n} more characters": "再显示 {n} 个字符",
     "Step": "步骤",
     "Step {step} went wrong first.": "步骤 {step} 最先出错。",
-    "Steps": "步骤",
     "The whole run": "完整的运行记录",
     "There is no pipeline in this folder. A pipeline is a YAML file with steps; this writes one to start from:": (
         "此文件夹中没有流水线。流水线是带有步骤的 YAML 文件；以下命令会生成一个起始示例："

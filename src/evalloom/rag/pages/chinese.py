@@ -7,7 +7,6 @@ PHRASES: dict[str, str] = {
     "All pairs": "所有配对",
     "All runs of this batch": "此批次的全部运行",
     "Another check failed.": "另一项检查未通过。",
-    "Bucket": "分桶",
     "Failing": "未通过",
     "Filled: in the passage of the expected source that matches best, with their weight. Dashed: not in it.": (
         "实线：出现在期望来源中最匹配的段落里，并附权重。虚线：未出现。"
