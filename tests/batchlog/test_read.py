@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from evalloom.batchlog import Damage, Log, RunIndex, finished, in_order, manifest, pairs
+from evalloom.batchlog import Damage, Log, RunIndex, find_run, finished, in_order, manifest, pairs
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
 
@@ -248,3 +248,14 @@ def test_where_the_last_line_of_a_run_is_damaged_the_one_before_it_counts(tmp_pa
     damage: list[Damage] = []
     list(in_order(tmp_path, [], damage))
     assert {str(line).partition(" ")[0] for line in damage} == {"runs.jsonl:3:"}
+
+
+def test_one_run_is_found_without_the_others(tmp_path: Path) -> None:
+    named = ok("b", raw={"note": '{"key":"a"', "key": "a"})
+    write(tmp_path, ok("a", duration_s=1.0), passed("a"), ok("a", duration_s=2.0), named)
+    (tmp_path / "runs.jsonl").open("ab").write(b'{"key":"a","case_id":\n')
+    run, scored = find_run(tmp_path, "a") or pytest.fail()
+    assert run.duration_s == 2.0 and scored.status == "passed"
+    assert find_run(tmp_path, "c") is None and find_run(tmp_path / "none", "a") is None
+    run, scored = find_run(tmp_path, "b") or pytest.fail()
+    assert run.key == "b" and scored.status == "unscored"

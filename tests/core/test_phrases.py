@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.core.phrases import contains_phrase, find_phrase, plain_width
+from evalloom.core.phrases import contains_phrase, find_phrase, phrase_places, plain_width
 
 pytestmark = pytest.mark.req("RAG-8")
 NUMBER = st.from_regex(r"[0-9]{1,4}([.,][0-9]{1,3})?", fullmatch=True)
@@ -55,3 +55,10 @@ def test_without_digits_at_its_ends_a_phrase_is_a_part_of_the_text(text: str, ph
     wide, plain = plain_width(text), plain_width(phrase)
     if plain and not (plain[0].isdecimal() or plain[-1].isdecimal()):
         assert contains_phrase(text, phrase) is (plain in wide)
+
+
+def test_the_places_of_a_phrase_are_offsets_in_the_text_as_it_is() -> None:
+    text = "满８ 个月，38 个，８ 个"
+    places = phrase_places(text, "8 个")
+    assert [text[start:end] for start, end in places] == ["８ 个", "８ 个"]
+    assert phrase_places("any", "") == []

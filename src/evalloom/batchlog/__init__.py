@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from evalloom.batchlog.read import (
         Damage,
         RunIndex,
+        find_run,
         finished,
         in_order,
         line_number,
@@ -49,6 +50,7 @@ __all__ = [
     "checked_name",
     "find",
     "find_baseline",
+    "find_run",
     "finished",
     "has_baseline",
     "in_order",
@@ -76,7 +78,7 @@ _load = lazy_names(
         "evalloom.batchlog.folders": ("FOLDER", "batches", "find", "is_in_use", "new_id", "remove"),
         "evalloom.batchlog.log": ("Log", "Rescoring"),
         "evalloom.batchlog.read": (
-            *("Damage", "RunIndex", "finished", "in_order", "line_number", "manifest", "pairs"),
+            *("Damage", "RunIndex", "find_run", "finished", "in_order", "line_number", "manifest", "pairs"),
             *("scored_runs", "warn_of_damage"),
         ),
     },

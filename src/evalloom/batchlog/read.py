@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from io import BytesIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
@@ -284,6 +285,43 @@ def scored_runs(path: Path, profiles: list[str], damage: list[Damage] | None = N
     for run, scored in in_order(path, profiles, damage):
         has_no_output = run.error or run.skipped or run.blocked
         yield run, scored or (without_output(run) if has_no_output else Scored(run.key, "unscored"))
+
+
+def find_run(path: Path, key: str) -> tuple[Run, Scored] | None:
+    """Return the last version of one run with its score, without decoding the others; None if there is none."""
+    run = _last_line(path / RUNS, key, Run)
+    if run is None:
+        return None
+    scored = _last_line(path / VERDICTS, key, Scored)
+    if scored is not None and _belongs_to(scored, run):
+        return run, scored
+    has_no_output = run.error or run.skipped or run.blocked
+    return run, without_output(run) if has_no_output else Scored(run.key, "unscored")
+
+
+def _last_line(file: Path, key: str, type: type[Line]) -> Line | None:
+    """Return the last whole line of a key."""
+    # As our writer writes it; in a log of another program, a blank may follow the colon.
+    starts = [b'"key":' + blank + msgspec.json.encode(key) for blank in (b"", b" ")]
+    decoder = msgspec.json.Decoder(type)
+    try:
+        stream = file.open("rb")
+    except FileNotFoundError:
+        return None
+    with stream:
+        if not os.fstat(stream.fileno()).st_size:
+            return None
+        with mmap(stream.fileno(), 0, access=ACCESS_READ) as text:
+            end = len(text)
+            while (at := max(text.rfind(start, 0, end) for start in starts)) >= 0:
+                line_end = text.find(b"\n", at)
+                with suppress(*_BROKEN):
+                    line = decoder.decode(text[text.rfind(b"\n", 0, at) + 1 : line_end if line_end >= 0 else len(text)])
+                    # Texts of users may contain the same words.
+                    if line.key == key:
+                        return _with_time(line)
+                end = at
+    return None
 
 
 def without_output(run: Run) -> Scored:

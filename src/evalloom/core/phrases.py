@@ -30,6 +30,26 @@ def find_phrase(text: str, phrase: str) -> Found:
     return found
 
 
+def phrase_places(text: str, phrase: str) -> list[tuple[int, int]]:
+    """Return where a text contains a phrase, as `contains_phrase` finds it: offsets in the text as it is."""
+    plain, offsets = [], []
+    for at, character in enumerate(text):
+        widened = plain_width(character)
+        plain.append(widened)
+        offsets += [at] * len(widened)
+    offsets.append(len(text))
+    searched, wanted = "".join(plain), plain_width(phrase)
+    places: list[tuple[int, int]] = []
+    start = searched.find(wanted) if wanted else -1
+    while start >= 0:
+        end = start + len(wanted)
+        if not (_continues_before(searched, start) or _continues_after(searched, end)):
+            # The last character may have been one that NFKC makes several of.
+            places.append((offsets[start], offsets[end - 1] + 1))
+        start = searched.find(wanted, end)
+    return places
+
+
 def _continues_before(text: str, start: int) -> bool:
     """Whether the digit at `start` belongs to a number that begins before it."""
     if start == 0 or not _is_digit(text, start):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.pages.page import Section
     from evalloom.targets.base import BuiltTarget, TargetOptions
 
 
@@ -63,6 +64,12 @@ def _example() -> Example:
     return EXAMPLE
 
 
+def _pages() -> Section:
+    from evalloom.pipeline.pages import SECTION
+
+    return SECTION
+
+
 def _parts() -> Parts:
     from evalloom.data.formats import Document
     from evalloom.engine.parts import Parts, RuleFlag
@@ -76,6 +83,7 @@ def _parts() -> Parts:
         documents=(Document("a pipeline", "it has steps", is_pipeline, _findings, refusal, is_never_case=True),),
         targets=(Kind("pipeline", "FILE.yaml", "steps that are prompts, functions and aggregators", _pipeline),),
         rule_flags=(RuleFlag("--pipeline", help_text, _check_fit, "FILE"),),
+        pages=_pages,
         starter=_starter,
         example=_example,
     )

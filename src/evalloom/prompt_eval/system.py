@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
     from evalloom.settings.section import Section
 
@@ -49,6 +50,12 @@ def _example() -> Example:
     return EXAMPLE
 
 
+def _pages() -> PageSection:
+    from evalloom.prompt_eval.pages import SECTION
+
+    return SECTION
+
+
 def _sections() -> tuple[Section[Any], ...]:
     from evalloom.prompt_eval.settings import SECTION
 
@@ -74,6 +81,7 @@ def _parts() -> Parts:
         documents=(Document("a test plan", "it has test points", is_plan, _findings),),
         exporters=(Exporter("prompt-eval", ".prompt-eval.json", _results, what, needs_records=True),),
         sections=_sections,
+        pages=_pages,
         starter=_starter,
         example=_example,
     )

@@ -192,7 +192,19 @@ _COUNTED_IN_REPORT = ("bad_score", "missing_reason", "bad_result")
 
 def report(folder: Folder, language: str = "en") -> ReportResult:
     """Write the report as Markdown and as one HTML file from the scored results; the plan is optional."""
-    t = report_language(language)
+    page, caveats = _report_content(folder, report_language(language))
+    write_text(folder.report, prompt_eval_markdown.render(page, language))
+    write_text(folder.page, prompt_eval_html.render(page, language))
+    in_english = msgspec.structs.replace(page, remarks=tuple(caveats.texts(ENGLISH)))
+    return ReportResult(list(page.cases), page.scorecard, tuple(remarks(in_english)))
+
+
+def read_report(folder: Folder, language: str = "en") -> PromptEvalReport:
+    """Return the content of the report as of now; nothing is written."""
+    return _report_content(folder, report_language(language))[0]
+
+
+def _report_content(folder: Folder, t: Language) -> tuple[PromptEvalReport, _Caveats]:
     scored = read_records(require_artifact(folder.scored, "score", folder))
     raise_if_invalid([finding for finding in scored.findings if finding.code not in _COUNTED_IN_REPORT], folder.scored)
     test_plan = load_plan(folder) if folder.plan.is_file() else None
@@ -207,7 +219,6 @@ def report(folder: Folder, language: str = "en") -> ReportResult:
     scores = provenance.load(folder, "score", folder.scored).provenance
     repeats, old_repeats = _repeats(folder, cases, scores.source)
     prompt = _prompt_name(test_plan) if test_plan else ""
-    figures = scorecard(cases, points)
     services = {phrase("profile"): outputs.service, phrase("judge"): scores.service}
     caveats = _caveats(cases, outdated, old_repeats, _is_prompt_changed(outputs.prompt, test_plan))
     page = PromptEvalReport(
@@ -215,7 +226,7 @@ def report(folder: Folder, language: str = "en") -> ReportResult:
         prompt=prompt,
         cases=cases,
         points=points,
-        scorecard=figures,
+        scorecard=scorecard(cases, points),
         agreement=agreement(cases, humans, ids),
         noise=noise(repeats, ids),
         remarks=tuple(caveats.texts(t)),
@@ -225,10 +236,7 @@ def report(folder: Folder, language: str = "en") -> ReportResult:
         source=folder.scored.name,
         generated_at=utc_now(),
     )
-    write_text(folder.report, prompt_eval_markdown.render(page, language))
-    write_text(folder.page, prompt_eval_html.render(page, language))
-    in_english = msgspec.structs.replace(page, remarks=tuple(caveats.texts(ENGLISH)))
-    return ReportResult(cases, figures, tuple(remarks(in_english)))
+    return page, caveats
 
 
 def _is_prompt_changed(digest: str, plan: TestPlan | None) -> bool:

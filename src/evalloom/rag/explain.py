@@ -5,21 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from evalloom.batchlog import find, manifest
 from evalloom.core.errors import CallError, usage_error
-from evalloom.core.model import Case, Context, Profile, Request, Response, Run, Status
+from evalloom.core.model import Batch, Case, Context, Profile, Request, Response, Run, Scored, Status
 from evalloom.core.ranking import is_hit
 from evalloom.core.text import did_you_mean, quote
 from evalloom.data.formats import Formats
 from evalloom.engine.loop import run_loop
 from evalloom.engine.results import stored_runs
 from evalloom.engine.resume import case_of
+from evalloom.llms.clients import LlmOptions
 from evalloom.rag.batches import KIND
 from evalloom.rag.dialect import DIALECT
 from evalloom.rag.retrieval import Explained
-from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
+from evalloom.rag.retriever import BUILTIN, Listener, Retriever, SearchOptions, open_retriever
 from evalloom.settings import Settings
 
 _DEEP = 1000
@@ -80,26 +81,50 @@ def explain(case_id: str, batch: str, listener: Listener, settings: Settings) ->
     query = str(case.inputs.get("query") or "")
     retriever.fill([query])
     sources, error = run_loop(_sources(retriever, query, case, search.k))
-    first = {
-        source: [place for place, other in enumerate(sources[: search.k], 1) if other == source]
-        for source in sources[: search.k]
-    }
-    names = [name for name in case.raw.get("expected_sources") or () if isinstance(name, str)]
+    return _explanation(batch_manifest, run, (status, reason), retriever, sources, error)
+
+
+def explain_from_index(batch: Batch, run: Run, scored: Scored, home: Path) -> Explanation | None:
+    """Explain a run from the stored index as it is, without reading documents or calling anything.
+
+    None if the batch searched in another way than by words, or a folder outside `home`.
+    """
+    search = msgspec.convert(batch.options["searching"], SearchOptions)
+    root = home / search.root
+    if search.retriever != BUILTIN or search.mode != "bm25" or not root.resolve().is_relative_to(home.resolve()):
+        return None
+    search = structs.replace(search, root=str(root), is_frozen=True)
+    retriever = open_retriever(search, Settings(), Listener(lambda message: None), LlmOptions(home=home))
+    index = retriever.index
+    assert index is not None
+    try:
+        sources = [passage.source for passage in index.search(str(run.raw.get("query") or ""), _DEEP)]
+        return _explanation(batch, run, (scored.status, run.error), retriever, sources, "")
+    finally:
+        index.close()
+
+
+def _explanation(
+    batch: Batch, run: Run, outcome: tuple[Status, str], retriever: Retriever, sources: list[str], error: str
+) -> Explanation:
+    k: int = batch.options["searching"]["k"]
+    query = str(run.raw.get("query") or "")
+    first = {source: [place for place, other in enumerate(sources[:k], 1) if other == source] for source in sources[:k]}
+    names = [name for name in run.raw.get("expected_sources") or () if isinstance(name, str)]
     return Explanation(
-        batch_manifest.id,
+        batch.id,
         run.case_id,
         query,
-        status,
-        reason,
-        search.k,
-        str(batch_manifest.config.get("retriever")),
+        *outcome,
+        k,
+        str(batch.config.get("retriever")),
         [_expectation(name, query, sources, retriever) for name in names],
         len(sources),
         [
             RetrievedSource(source, places, retriever.index.explain(query, source) if retriever.index else None)
             for source, places in first.items()
         ],
-        retriever.index is not None and retriever.named_documents() != batch_manifest.documents,
+        retriever.index is not None and retriever.named_documents() != batch.documents,
         error,
     )
 

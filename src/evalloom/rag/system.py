@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts
+    from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
     from evalloom.settings.section import Section
 
@@ -46,6 +47,12 @@ def _example() -> Example:
     from evalloom.rag.example import EXAMPLE
 
     return EXAMPLE
+
+
+def _pages() -> PageSection:
+    from evalloom.rag.pages import SECTION
+
+    return SECTION
 
 
 def _sections() -> tuple[Section[Any], ...]:
@@ -81,6 +88,7 @@ def _parts() -> Parts:
         sections=_sections,
         batch_kinds=_batch_kinds,
         buckets=BUCKETS,
+        pages=_pages,
         starter=_starter,
         example=_example,
     )

@@ -67,9 +67,9 @@ def interval(rate: float, low: float, high: float, description: str = "") -> Mar
     return _svg(
         description or f"95 % interval {100 * low:.0f}–{100 * high:.0f} %",
         [
-            _element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
-            _element("rect", class_="band", x=_percent(low), width=_percent(high - low), y="2", height="10", rx="3"),
-            _element("circle", class_="dot", cx=_percent(rate), cy="7", r="5"),
+            element("rect", class_="track", x="0%", width="100%", y="5", height="4", rx="2"),
+            element("rect", class_="band", x=_percent(low), width=_percent(high - low), y="2", height="10", rx="3"),
+            element("circle", class_="dot", cx=_percent(rate), cy="7", r="5"),
         ],
     )
 
@@ -83,9 +83,9 @@ def stacked_bar(description: str, segments: Sequence[BarSegment]) -> Markup:
         if not segment.cases:
             continue
         width = segment.cases / total
-        tooltip = _element("title", segment.tooltip)
+        tooltip = element("title", segment.tooltip)
         shapes.append(
-            _element("rect", tooltip, class_=segment.fill, x=_percent(left), width=_percent(width), height="100%")
+            element("rect", tooltip, class_=segment.fill, x=_percent(left), width=_percent(width), height="100%")
         )
         number = f"{segment.cases:,}"
         if 100 * width >= _DIGIT_WIDTH * len(number):
@@ -104,7 +104,7 @@ def column_chart(description: str, columns: Sequence[Column]) -> Markup:
         height = (_COLUMN_BOTTOM - _COLUMN_TOP) * column.cases / most
         top = _COLUMN_BOTTOM - height
         shapes.append(
-            _element(
+            element(
                 "rect",
                 class_=column.fill,
                 x=_percent(middle - 0.36 * width),
@@ -118,7 +118,7 @@ def column_chart(description: str, columns: Sequence[Column]) -> Markup:
         for line, text in enumerate(column.labels, 1):
             shapes.append(_label(text, middle, f"{_COLUMN_BOTTOM + 9 * line:.2f}%", "light"))
     bottom = f"{_COLUMN_BOTTOM:.2f}%"
-    shapes.append(_element("line", class_="axis", x1="0%", x2="100%", y1=bottom, y2=bottom))
+    shapes.append(element("line", class_="axis", x1="0%", x2="100%", y1=bottom, y2=bottom))
     return _svg(description, shapes)
 
 
@@ -128,7 +128,7 @@ def bar_chart(description: str, bars: Sequence[Bar]) -> Markup:
     shapes = []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         x = _percent(_on_scale(share))
-        shapes.append(_element("line", class_="axis", x1=x, x2=x, y1="0", y2=str(bottom)))
+        shapes.append(element("line", class_="axis", x1=x, x2=x, y1="0", y2=str(bottom)))
         shapes.append(_label(f"{100 * share:.0f} %", _on_scale(share), str(bottom + 18), "light"))
     for position, bar in enumerate(bars):
         top = position * _BAR_HEIGHT
@@ -138,12 +138,12 @@ def bar_chart(description: str, bars: Sequence[Bar]) -> Markup:
         if bar.interval is None:
             continue
         start, (end, low, high) = _on_scale(0), map(_on_scale, bar.interval)
-        tooltip = _element("title", bar.tooltip)
+        tooltip = element("title", bar.tooltip)
         across = {"x": _percent(start), "width": _percent(end - start)}
-        shapes.append(_element("rect", tooltip, class_="rate", **across, y=str(top + 10), height="24", rx="3"))
+        shapes.append(element("rect", tooltip, class_="rate", **across, y=str(top + 10), height="24", rx="3"))
         across = {"x": _percent(low), "width": _percent(high - low)}
-        shapes.append(_element("rect", class_="between", **across, y=str(top + 17), height="10", rx="5"))
-        shapes.append(_element("circle", class_="at", cx=_percent(end), cy=str(top + 22), r="5"))
+        shapes.append(element("rect", class_="between", **across, y=str(top + 17), height="10", rx="5"))
+        shapes.append(element("circle", class_="at", cx=_percent(end), cy=str(top + 22), r="5"))
     return _svg(description, shapes, height=str(bottom + _SCALE_HEIGHT))
 
 
@@ -189,15 +189,15 @@ def _on_scale(share: float) -> float:
 
 def _svg(description: str, shapes: Sequence[Markup], **attributes: str) -> Markup:
     """A chart with its description in words for screen readers."""
-    return _element("svg", Markup("").join(shapes), role="img", aria_label=description, **attributes)
+    return element("svg", Markup("").join(shapes), role="img", aria_label=description, **attributes)
 
 
 def _label(text: str, x: float, y: str, kind: str, text_anchor: str = "middle", **attributes: str) -> Markup:
-    return _element("text", text, class_=kind, x=_percent(x), y=y, text_anchor=text_anchor, **attributes)
+    return element("text", text, class_=kind, x=_percent(x), y=y, text_anchor=text_anchor, **attributes)
 
 
-def _element(name: str, content: str = "", **attributes: str) -> Markup:
-    """An SVG element: in the name of an attribute a trailing `_` is dropped and `_` becomes `-`."""
+def element(name: str, content: str = "", **attributes: str) -> Markup:
+    """Return an SVG element: in the name of an attribute a trailing `_` is dropped and `_` becomes `-`."""
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(value))}"' for key, value in attributes.items()
     )

@@ -44,7 +44,7 @@ _SECTIONS = {
     "cases": phrase("All cases"),
 }
 _RESERVED_ANCHORS = {*_SECTIONS, "filter", "count", "none"}
-_FILTER_CHOICES = {
+FILTER_CHOICES = {
     "": phrase("all cases"),
     "bad": phrase("bad only"),
     "below": phrase("not passed"),
@@ -76,7 +76,7 @@ def render(report: PromptEvalReport, language: str = "en") -> str:
             (
                 agreement.point,
                 f"{agreement.cases:,}",
-                _rate(agreement.agreed, agreement.cases, agreement.exact_interval, t),
+                rate_with_interval(agreement.agreed, agreement.cases, agreement.exact_interval, t),
                 content.kappa(agreement, t),
                 content.bias(agreement, t),
             )
@@ -86,7 +86,7 @@ def render(report: PromptEvalReport, language: str = "en") -> str:
             (
                 noise.point,
                 f"{noise.cases:,}",
-                _rate(noise.stable, noise.cases, noise.interval, t),
+                rate_with_interval(noise.stable, noise.cases, noise.interval, t),
                 "–" if noise.mean_range is None else f"{noise.mean_range:.2f}",
             )
             for noise in report.noise
@@ -96,15 +96,14 @@ def render(report: PromptEvalReport, language: str = "en") -> str:
         safety_point=SAFETY,
         longest_text=LONGEST_TEXT,
         longest_output=LONGEST_OUTPUT,
-        filter_choices=_FILTER_CHOICES,
+        filter_choices=FILTER_CHOICES,
         chance=partial(chance, t=t),
         content=content,
-        description=_description,
+        description=description,
         subcategory=lambda case: as_text(case.record.get("test_subcategory")) or case.category,
         distribution=partial(distribution, t=t),
-        filter_states=_filter_states,
-        # The shade of an average: 1 below 1.5, 2 below 2, 3 below 2.5, 4 below 3, 5 for 3.
-        heat=lambda tally: 2 * tally.total // tally.cases - 1,
+        filter_states=filter_states,
+        heat=heat,
         histogram=partial(histogram, t=t),
         url_quote=lambda text: quote(text, safe="", errors="replace"),
     )
@@ -117,7 +116,7 @@ def _script(t: Language) -> str:
     return (_TEMPLATES / "report.js").read_text("utf-8").replace(ENGLISH(count, **places), t(count, **places))
 
 
-def _rate(part: int, total: int, bounds: tuple[float, float] | None, t: Language) -> str:
+def rate_with_interval(part: int, total: int, bounds: tuple[float, float] | None, t: Language) -> str:
     return f"{content.rate(part, total, t)} ({content.interval(bounds, t)})"
 
 
@@ -145,12 +144,17 @@ def _cases_with_anchors(
         yield case, unused.pop(case.id, None)
 
 
-def _description(case: ScoredCase) -> str:
+def heat(tally: ScoreCounts) -> int:
+    """Return the shade of an average: 1 below 1.5, 2 below 2, 3 below 2.5, 4 below 3, 5 for 3."""
+    return 2 * tally.total // tally.cases - 1
+
+
+def description(case: ScoredCase) -> str:
     return as_text(case.record.get("test_description"))
 
 
-def _filter_states(case: ScoredCase) -> str:
-    """Return the states that the filter of the page can select a case by."""
+def filter_states(case: ScoredCase) -> str:
+    """Return the states that the filter of a page can select a case by."""
     states = {
         "bad": case.is_bad is True,
         "below": case.is_failed or case.is_passed is False,

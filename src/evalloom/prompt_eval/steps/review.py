@@ -50,6 +50,8 @@ class Review(Struct, frozen=True, forbid_unknown_fields=True):
     comment: str = ""
     result: str = ""
     """The digest of the reviewed output; a review written by hand has none, and is valid for any output."""
+    reviewer: str = ""
+    """Who entered it on a page; unknown for a review that was imported."""
 
     def is_about(self, result: Any) -> bool:
         return self.result in ("", output_digest(result))
@@ -82,8 +84,33 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     are dropped.
     """
     records = _scored(folder)
-    earlier = read_reviews(folder)
-    table = read_table(file, encoding)
+    return _import_table(file, read_table(file, encoding), folder, records, read_reviews(folder))
+
+
+def enter_review(folder: Path, cells: dict[str, str], reviewer: str) -> ReviewResult:
+    """Store the review of one case as `import_review` does: `cells` are those of its row in the table.
+
+    A review of somebody else for the same output is never changed.
+    """
+    records, earlier = _scored(folder), read_reviews(folder)
+    test_id = cells.get("test_id", "").strip()
+    old = earlier.get(test_id)
+    if old and old.reviewer != reviewer and test_id in records and old.is_about(records[test_id][_RESULT]):
+        whose = f"of {quote(old.reviewer)}" if old.reviewer else "that was imported"
+        message = f"{test_id}: has a review {whose}, which stays as it is. Import a table to replace it"
+        raise usage_error("reviewed_by_another", message)
+    table = TableFile([Row(cells, 1, places={})], [])
+    return _import_table(Path(test_id), table, folder, records, earlier, reviewer)
+
+
+def _import_table(
+    file: Path,
+    table: TableFile,
+    folder: Path,
+    records: dict[str, Record],
+    earlier: dict[str, Review],
+    reviewer: str = "",
+) -> ReviewResult:
     reader = _ReviewReader(file, table, points_in(records.values()), records)
     reviews = reader.reviews()
     findings = [*table.findings, *reader.findings]
@@ -101,9 +128,9 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
     merged = {}
     for test_id, review in reviews.items():
         old = still_valid.get(test_id, Review())
-        merged[test_id] = Review({**old.scores, **review.scores}, review.comment or old.comment, review.result)
-    text = msgspec.json.format(msgspec.json.encode({**earlier, **merged}), indent=2).decode()
-    write_text(result.path, text + "\n")
+        scores, comment = {**old.scores, **review.scores}, review.comment or old.comment
+        merged[test_id] = Review(scores, comment, review.result, reviewer)
+    write_text(result.path, _reviews_text({**earlier, **merged}))
     old_scores, new_scores = _by_point(still_valid), _by_point(reviews)
     return msgspec.structs.replace(
         result,
@@ -115,6 +142,15 @@ def import_review(file: Path, folder: Path, encoding: str = "") -> ReviewResult:
             if test_id in reviews and test_id not in still_valid
         ),
     )
+
+
+def _reviews_text(reviews: dict[str, Review]) -> str:
+    plain = msgspec.to_builtins(reviews)
+    for review in plain.values():
+        # Files that were imported stay as versions without reviewers wrote them.
+        if not review["reviewer"]:
+            del review["reviewer"]
+    return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"
 
 
 def _by_point(reviews: dict[str, Review]) -> dict[tuple[str, str], int]:

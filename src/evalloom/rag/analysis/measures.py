@@ -92,6 +92,8 @@ class CaseRow(Struct, frozen=True, kw_only=True):
     number: int
     """The position of the case in its dataset."""
     repeats: int
+    key: str = ""
+    """The run that the other fields come from."""
 
 
 class RagResults(Struct, frozen=True, kw_only=True):
@@ -271,6 +273,7 @@ class _CaseRows:
             error=run.error,
             number=run.number,
             repeats=0,
+            key=run.key,
         )
 
     def _reason(self, run: Run, scored: Scored) -> str:

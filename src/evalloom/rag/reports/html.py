@@ -63,7 +63,7 @@ def render(results: Sequence[RagResults], root: Path, *, exit_code: int | None =
         content=content,
         case_facts=partial(_case_facts, t),
         case_lists=_case_lists,
-        chart_by_group=partial(_chart_by_group, t),
+        chart_by_group=partial(chart_by_group, t),
         has_wordings=_has_wordings,
         is_expected=lambda row, source: any(is_hit(expectation.source, source) for expectation in row.expected),
         not_comparable_rows=_not_comparable_rows,
@@ -102,7 +102,7 @@ def _case_facts(t: Language, row: CaseRow) -> Iterator[tuple[str, str]]:
     yield t("measures"), ", ".join(f"{name} {content.figure(name, value, t)}" for name, value in row.measures.items())
 
 
-def _chart_by_group(t: Language, groups: Sequence[GroupMeasures], measure: str) -> Markup:
+def chart_by_group(t: Language, groups: Sequence[GroupMeasures], measure: str) -> Markup:
     """A bar per group from 0 to its rate, with its interval as a band."""
     from evalloom.ui.charts import Bar, bar_chart
 
