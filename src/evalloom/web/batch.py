@@ -85,7 +85,7 @@ class BatchView(Struct, frozen=True):
     """Whether all causes and groups are shown, not only the first."""
 
 
-def _show(request: PageRequest) -> View | Redirect:
+def _show(request: PageRequest) -> View:
     library = request.site.library
     id = library.path(request.ids["batch"]).name
     summary, batch = library.summary(id), library.manifest(id)

@@ -115,10 +115,10 @@ def cut(name: str, value: Any, is_full: bool, around: int = 0) -> Text:
     size = len(text)
     start, end = 0, min(size, LARGEST)
     if not is_full:
-        start = max(0, around - _CHARACTERS // 3) if around > _CHARACTERS // 2 else 0
-        if start:  # at the beginning of a line, or of a word
-            line = text.rfind("\n", max(0, start - 200), start)
-            start = line + 1 if line >= 0 else start
+        if around > _CHARACTERS // 2:
+            # A few lines before the position, so that it is among those that are shown.
+            above = text[around - _CHARACTERS // 3 : around].split("\n")[-_LINES // 3 :]
+            start = around - len("\n".join(above))
         lines = text[start : start + _CHARACTERS].split("\n")
         shown = sum(len(line) + 1 for line in lines[:_LINES]) - 1
         end = start + min(shown, _CHARACTERS)
