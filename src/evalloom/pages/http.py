@@ -49,7 +49,7 @@ _STATUSES = {
     "unknown_host": 421,
     "internal_error": 500,
     "service_stopping": 503,
-    "cannot_read": 409,
+    "batch_unreadable": 409,
 }
 """HTTP status by error code; codes ending in _not_found are 404, all others 400."""
 

@@ -109,7 +109,7 @@ class Library:
         summary = self._summary(self.path(id).name)
         if summary is None:
             message = f"{id}: its batch.json cannot be read. 'evalloom batches repair {id}' rebuilds it from the runs"
-            raise RequestError("cannot_read", message)
+            raise RequestError("batch_unreadable", message)
         return summary
 
     def _summary(self, name: str) -> BatchSummary | None:
@@ -171,7 +171,7 @@ class Library:
         try:
             return manifest(self.path(id))
         except EvalloomError as error:
-            raise RequestError("cannot_read", str(error)) from None
+            raise RequestError("batch_unreadable", str(error)) from None
 
     @contextmanager
     def views(self, id: str) -> Iterator[Views]:
@@ -221,7 +221,7 @@ class Library:
             try:
                 views = open_views(path, self._catalog)
             except EvalloomError as error:
-                raise RequestError("cannot_read", str(error)) from None
+                raise RequestError("batch_unreadable", str(error)) from None
             opened = _Opened(views, stamp, monotonic() - start)
             opened.users = 1
             with self._lock:

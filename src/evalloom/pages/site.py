@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -52,6 +52,8 @@ class Site:
         self.live = LiveBatches(self.library)
         self.jobs = Jobs(home, self.library)
         self.open_work = OpenWork()
+        self.services: dict[str, Any] = {}
+        """What a section mounted for its own pages, by the name of the section."""
 
     def stop(self) -> None:
         """Stop the jobs and answer the requests that are still open."""

@@ -41,7 +41,7 @@ def check_permissions(request: PageRequest, words: Sequence[str]) -> None:
 
 
 def _target(words: Sequence[str]) -> str:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words[1:], ""], strict=False):
         if word == "--target":
             return following
         if word.startswith("--target="):

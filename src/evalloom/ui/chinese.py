@@ -177,6 +177,7 @@ PHRASES: dict[str, str] = {
     "Reason": "原因",
     "Reason and output": "原因与输出",
     "Repeats": "重复",
+    "Replay": "回放",
     "Report": "报告",
     "Retries": "重试",
     "Runs": "运行",

@@ -116,6 +116,23 @@ def messages_of(nodes: Sequence[RecipeNode], assembled: AssembledRow) -> list[Re
     return messages if has_user_message else [{"role": "user", "content": assembled.text}]
 
 
+class TemplatePart(NamedTuple):
+    """A part of a template: text, or a placeholder with the name in it."""
+
+    text: str
+    name: str = ""
+
+
+def template_parts(template: str) -> list[TemplatePart]:
+    """Split a template at its placeholders."""
+    cut = _PLACEHOLDER.split(template)
+    parts = [
+        TemplatePart(f"{{{{{piece}}}}}", piece.strip()) if at % 2 else TemplatePart(piece)
+        for at, piece in enumerate(cut)
+    ]
+    return [part for part in parts if part.text]
+
+
 class _NodeTemplate:
     """A node with its template split at the placeholders."""
 
