@@ -51,8 +51,9 @@ _CASES = {
     "search": (
         "rows=runs&q=order+77&sort=number",
         """contains(lower(case_id), 'order 77') OR contains(lower(reason), 'order 77')
-            OR contains(lower(output::VARCHAR), 'order 77') OR (number, case_id) IN (SELECT (number, case_id) FROM {cases}
-            WHERE contains(lower(description), 'order 77') OR contains(lower(input::VARCHAR), 'order 77')
+            OR contains(lower(output::VARCHAR), 'order 77') OR (number, case_id) IN (
+            SELECT (number, case_id) FROM {cases} WHERE contains(lower(description), 'order 77')
+            OR contains(lower(input::VARCHAR), 'order 77')
             OR contains(lower(expected::VARCHAR), 'order 77'))""",
         "number, profile, repeat",
     ),

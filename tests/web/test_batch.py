@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.browser import PageServer, serving
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

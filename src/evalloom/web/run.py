@@ -49,7 +49,7 @@ _RUN = """
     SELECT key, case_id, number, profile, repeat, status, score, outcome, "check", reason, step, error, started_at,
         duration_s, latency_s, input_tokens, output_tokens, cost, calls, cached, retries, model, tags, category, bucket,
         difficulty, file, line, strlen(output::VARCHAR),
-        CASE WHEN strlen(output::VARCHAR) <= ? THEN output ELSE to_json(left(coalesce(output ->> '$', ''), 4000)) END
+        CASE WHEN strlen(output::VARCHAR) > ? THEN to_json(left(output ->> '$', 4000)) ELSE output END
     FROM runs WHERE key = ?"""
 _CASE = "SELECT description, input, expected, record FROM cases WHERE number = ? AND case_id = ? LIMIT 1"
 _SAME_CASE = """SELECT key, profile, repeat, status, latency_s FROM runs WHERE number = ? AND case_id = ?
@@ -191,7 +191,7 @@ def _show(request: PageRequest) -> View:
         case.description,
         checks,
         fields(case.inputs, is_full),
-        fields(case.expected, is_full),
+        fields(case.expected, is_full, {comparison.check: at} if comparison else {}),
         shown,
         comparison,
         read_steps(library, id, facts.run, facts.step, is_full),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -127,11 +129,11 @@ def cut(name: str, value: Any, is_full: bool, around: int = 0) -> Text:
     return Text(name, text[start:end], size, start, size - end, is_plain)
 
 
-def fields(values: Any, is_full: bool) -> list[Text]:
-    """Return the fields of an object as texts; any other value as one."""
+def fields(values: Any, is_full: bool, around: Mapping[str, int] = MappingProxyType({})) -> list[Text]:
+    """Return the fields of an object as texts, of long ones the part around a position; any other value as one."""
     if not isinstance(values, dict):
         return [] if values is None else [cut("", values, is_full)]
-    return [cut(str(name), value, is_full) for name, value in list(values.items())[:_MOST_FIELDS]]
+    return [cut(name, value, is_full, around.get(name, 0)) for name, value in list(values.items())[:_MOST_FIELDS]]
 
 
 def decode(text: str | None) -> Any:
