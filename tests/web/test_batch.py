@@ -47,9 +47,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
     poem = "\n".join(f"line {number} of a long answer" for number in range(200))
     cases = [
         {"id": HOSTILE, "tags": [HOSTILE], "description": HOSTILE, "question": HOSTILE, "expected_output": HOSTILE},
-        {"id": "عربي", "question": "w" * 200_000, "expected_output": "equals:nothing"},
+        {"id": "عربي", "question": "w" * 200_000, "expected_output": "nothing"},
         {"id": "huge", "question": "m" * 1_200_000, "expected_output": "contains:absent"},
-        {"id": "poem", "question": poem, "expected_output": "equals:" + poem.replace("line 150", "verse 150")},
+        {"id": "poem", "question": poem, "expected_output": poem.replace("line 150", "verse 150")},
         {"id": "json", "question": '{"a": [1, 2], "b": "x"}', "checks": [{"equals": {"a": [1, 3], "b": "x"}}]},
     ]
     (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases), "utf-8")

@@ -52,8 +52,8 @@ class Links(HTMLParser):
 
 
 def crawl(server: Any, language: str) -> set[str]:
-    """Read every page that links lead to, without a script; return their paths."""
-    to_read, seen = [f"/?lang={language}"], set[str]()
+    """Read every page that links lead to, without a script; return their paths, without those of downloads."""
+    to_read, seen, pages = [f"/?lang={language}"], set[str](), set[str]()
     kinds: dict[str, int] = {}
     while to_read and len(seen) < MOST_PAGES:
         link = to_read.pop(0)
@@ -72,6 +72,7 @@ def crawl(server: Any, language: str) -> set[str]:
             raise AssertionError(f"{key}: {error.code} {error.read().decode()[-2000:]}") from None
         if not page.lstrip().startswith("<!doctype html>"):
             continue
+        pages.add(address.path)
         found = Links(page)
         assert found.inline == [], key
         assert f'lang="{"zh-Hans" if language == "zh" else "en"}"' in page, f"{key}: the language is lost"
@@ -81,7 +82,7 @@ def crawl(server: Any, language: str) -> set[str]:
         to_read += [item for item in found.links if item.startswith("/") and f"lang={language}" in item]
         others = [item for item in found.links if item.startswith("/") and "lang=" not in item]
         assert others == [], f"{key}: links without the language: {others[:5]}"
-    return {urlsplit(path).path for path in seen}
+    return pages
 
 
 @pytest.fixture(scope="module")

@@ -28,9 +28,9 @@ _MOST_NAMED = 30
 """Failed cases that a command names one by one."""
 _CSV_ROWS = 1_000
 _CSV = """
-    SELECT runs.case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens, cost,
-        model, array_to_string(runs.tags, ', '), runs.category, runs.bucket, runs.difficulty, input, expected, output,
-        runs.file || ':' || runs.line, key
+    SELECT runs.case_id, profile, repeat, status, score, "check", coalesce(reason, error), step, latency_s, tokens,
+        cost, model, array_to_string(runs.tags, ', '), runs.category, runs.bucket, runs.difficulty, input, expected,
+        output, runs.file || ':' || runs.line, key
     FROM {runs} AS runs LEFT JOIN cases ON cases.number = runs.number AND cases.case_id = runs.case_id
     ORDER BY runs.number, profile, repeat"""
 _CSV_HEAD = (
@@ -85,7 +85,7 @@ class BatchView(Struct, frozen=True):
     """Whether all causes and groups are shown, not only the first."""
 
 
-def _show(request: PageRequest) -> View | Redirect:
+def _show(request: PageRequest) -> View:
     library = request.site.library
     id = library.path(request.ids["batch"]).name
     summary, batch = library.summary(id), library.manifest(id)

@@ -7,7 +7,8 @@ from typing import Any, cast
 from msgspec import Struct
 
 from evalloom.analysis.gates import GateResult
-from evalloom.analysis.stats import Counts, Dimension, Stats, batch_stats
+from evalloom.analysis.stats import Dimension, Stats, batch_stats
+from evalloom.analysis.tally import Counts
 from evalloom.analysis.views import Views
 from evalloom.core.model import Batch
 from evalloom.engine.report import stored_results

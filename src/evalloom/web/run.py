@@ -49,13 +49,23 @@ _RUN = """
     SELECT key, case_id, number, profile, repeat, status, score, outcome, "check", reason, step, error, started_at,
         duration_s, latency_s, input_tokens, output_tokens, cost, calls, cached, retries, model, tags, category, bucket,
         difficulty, file, line, strlen(output::VARCHAR),
-        CASE WHEN strlen(output::VARCHAR) <= ? THEN output ELSE to_json(left(coalesce(output ->> '$', ''), 4000)) END
+        CASE WHEN strlen(output::VARCHAR) > ? THEN to_json(left(output ->> '$', 4000)) ELSE output END
     FROM runs WHERE key = ?"""
-_CASE = "SELECT description, dialect, input, expected, record FROM cases WHERE number = ? AND case_id = ? LIMIT 1"
+_CASE = "SELECT description, input, expected, record FROM cases WHERE number = ? AND case_id = ? LIMIT 1"
 _SAME_CASE = """SELECT key, profile, repeat, status, latency_s FROM runs WHERE number = ? AND case_id = ?
     ORDER BY profile, repeat LIMIT 200"""
 _ELSEWHERE = "SELECT key, status FROM runs WHERE case_id = ? AND profile = ? ORDER BY number, repeat LIMIT 50"
 _FENCE = re.compile(r"`{3,}")
+
+
+class CaseRecord(Struct, frozen=True):
+    """The case of a run."""
+
+    description: str
+    inputs: Any
+    expected: Any
+    record: str
+    """As it was read, on one line of JSON."""
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -165,9 +175,9 @@ def _show(request: PageRequest) -> View:
     id = library.path(request.ids["batch"]).name
     is_full = request.query.get("full") == "1"
     facts, output = _read(library, id, request.ids["run"])
-    description, inputs, expected, record = _read_case(library, id, facts)
+    case = _read_case(library, id, facts)
     checks = read_checks(library, id, facts.run)
-    comparison, at = compare(checks, expected, output) if facts.output_size <= LARGEST else (None, 0)
+    comparison, at = compare(checks, case.expected, output) if facts.output_size <= LARGEST else (None, 0)
     if comparison is not None and comparison.text is not None and not is_full:
         comparison = replace(comparison, text=comparison.text.clamped())
     summary = library.summary(id)
@@ -178,10 +188,10 @@ def _show(request: PageRequest) -> View:
     data = RunView(
         summary,
         facts,
-        description,
+        case.description,
         checks,
-        fields(inputs, is_full),
-        fields(expected, is_full),
+        fields(case.inputs, is_full),
+        fields(case.expected, is_full, {comparison.check: at} if comparison else {}),
         shown,
         comparison,
         read_steps(library, id, facts.run, facts.step, is_full),
@@ -194,7 +204,7 @@ def _show(request: PageRequest) -> View:
         filter,
         _place(request, id, filter, facts.run),
         system_page(request, summary.system, id, facts.run),
-        _copies(request.t, library.manifest(id), facts, inputs, expected, record, output, checks),
+        _copies(request.t, library.manifest(id), facts, case, output, checks),
         is_full,
     )
     return View("run.html", data)
@@ -219,14 +229,14 @@ def _read(library: Library, batch: str, run: str) -> tuple[Facts, Any]:
     return facts, decode(output)
 
 
-def _read_case(library: Library, batch: str, facts: Facts) -> tuple[str, Any, Any, str]:
-    """Return the description, the inputs and the expectations of a case, and its record as it was read."""
+def _read_case(library: Library, batch: str, facts: Facts) -> CaseRecord:
+    """Return the case of a run."""
     rows = library.rows(batch, _CASE, [facts.number, facts.case])
     if not rows:
-        return "", None, None, ""
-    [(description, _, inputs, expected, record)] = rows
+        return CaseRecord("", None, None, "")
+    [(description, inputs, expected, record)] = rows
     # What is no input, such as the items of a batch step, is in the record alone.
-    return description or "", decode(inputs) or decode(record), decode(expected), record or ""
+    return CaseRecord(description or "", decode(inputs) or decode(record), decode(expected), record or "")
 
 
 def _place(request: PageRequest, batch: str, filter: RunFilter, run: str) -> Place | None:
@@ -288,14 +298,7 @@ def _is_flaky(batches: list[Elsewhere]) -> bool:
 
 
 def _copies(
-    t: Language,
-    batch: Batch,
-    facts: Facts,
-    inputs: Any,
-    expected: Any,
-    record: str,
-    output: Any,
-    checks: list[CheckResult],
+    t: Language, batch: Batch, facts: Facts, case: CaseRecord, output: Any, checks: list[CheckResult]
 ) -> Copies:
     text = "" if output is None else output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     words = again_words(batch)
@@ -306,14 +309,14 @@ def _copies(
         f"{t('Batch')}: {code(batch.id)}",
         *(f"- {check.status} {code(check.name)}: {code(check.reason, 1_000)}" for check in checks[:20]),
         *([f"{t('Error')}: {code(facts.error, 1_000)}"] if facts.error else []),
-        *_fenced(t("Input"), inputs),
-        *_fenced(t("Expected"), expected),
+        *_fenced(t("Input"), case.inputs),
+        *_fenced(t("Expected"), case.expected),
         *_fenced(t("Actual"), output),
         *([f"{t('Command')}: {code(command, 1_000)}"] if command else []),
     ]
     return Copies(
         text if len(text) <= _COPIED and facts.output_size <= LARGEST else "",
-        record if len(record) <= _COPIED else "",
+        case.record if len(case.record) <= _COPIED else "",
         command,
         "\n\n".join(lines),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -115,10 +117,10 @@ def cut(name: str, value: Any, is_full: bool, around: int = 0) -> Text:
     size = len(text)
     start, end = 0, min(size, LARGEST)
     if not is_full:
-        start = max(0, around - _CHARACTERS // 3) if around > _CHARACTERS // 2 else 0
-        if start:  # at the beginning of a line, or of a word
-            line = text.rfind("\n", max(0, start - 200), start)
-            start = line + 1 if line >= 0 else start
+        if around > _CHARACTERS // 2:
+            # A few lines before the position, so that it is among those that are shown.
+            above = text[around - _CHARACTERS // 3 : around].split("\n")[-_LINES // 3 :]
+            start = around - len("\n".join(above))
         lines = text[start : start + _CHARACTERS].split("\n")
         shown = sum(len(line) + 1 for line in lines[:_LINES]) - 1
         end = start + min(shown, _CHARACTERS)
@@ -127,11 +129,11 @@ def cut(name: str, value: Any, is_full: bool, around: int = 0) -> Text:
     return Text(name, text[start:end], size, start, size - end, is_plain)
 
 
-def fields(values: Any, is_full: bool) -> list[Text]:
-    """Return the fields of an object as texts; any other value as one."""
+def fields(values: Any, is_full: bool, around: Mapping[str, int] = MappingProxyType({})) -> list[Text]:
+    """Return the fields of an object as texts, of long ones the part around a position; any other value as one."""
     if not isinstance(values, dict):
         return [] if values is None else [cut("", values, is_full)]
-    return [cut(str(name), value, is_full) for name, value in list(values.items())[:_MOST_FIELDS]]
+    return [cut(name, value, is_full, around.get(name, 0)) for name, value in list(values.items())[:_MOST_FIELDS]]
 
 
 def decode(text: str | None) -> Any:

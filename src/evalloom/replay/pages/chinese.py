@@ -59,7 +59,6 @@ PHRASES: dict[str, str] = {
     "Last replay": "最近一次回放",
     "Last replays": "最近的回放",
     "Make the row an object, and its variables an object too.": "数据行必须是对象，其 variables 也必须是对象。",
-    "Message": "消息",
     "Messages that were sent": "已发送的消息",
     "Missing variables": "缺少的变量",
     "Move the file into the folder of the resolvers, or change that folder in evalloom.yaml.": (
@@ -204,7 +203,6 @@ PHRASES: dict[str, str] = {
     "warning": "警告",
     "without a value": "没有值",
     "{n} bytes": "{n} 字节",
-    "{n} characters": "{n} 个字符",
     "{n} drift": "{n} 行漂移",
     "{n} gone": "{n} 行消失",
     "{n} missing variables": "缺少 {n} 个变量",
