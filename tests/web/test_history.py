@@ -12,7 +12,6 @@ from urllib.error import HTTPError
 from urllib.parse import quote
 
 import pytest
-
 from tests.browser import PageServer, serving
 
 BOT = """

@@ -159,28 +159,28 @@ def rate_chart(description: str, points: Sequence[RatePoint]) -> Markup:
     shapes = []
     for share in (0.0, 0.5, 1.0):
         y = height(share)
-        shapes.append(_element("line", class_="axis", x1=f"{_CHART_LEFT}%", x2="100%", y1=y, y2=y))
+        shapes.append(element("line", class_="axis", x1=f"{_CHART_LEFT}%", x2="100%", y1=y, y2=y))
         shapes.append(_label(f"{100 * share:.0f} %", 0, y, "light", "start", dominant_baseline="central"))
     places = [(across(at), height(point.rate)) for at, point in enumerate(points) if point.rate is not None]
     for (x1, y1), (x2, y2) in pairwise(places):
-        shapes.append(_element("line", class_="trend", x1=x1, y1=y1, x2=x2, y2=y2))
+        shapes.append(element("line", class_="trend", x1=x1, y1=y1, x2=x2, y2=y2))
     for position, point in enumerate(points):
         x = across(position)
         if point.is_marked:
             ends = {"x1": x, "x2": x, "y1": f"{_CHART_TOP}%", "y2": f"{_CHART_BOTTOM}%"}
-            shapes.append(_element("line", class_="event", **ends))
+            shapes.append(element("line", class_="event", **ends))
         if point.rate is None:
             continue
         drawn = []
         if point.low is not None and point.high is not None:
             ends = {"x1": x, "x2": x, "y1": height(point.low), "y2": height(point.high)}
-            drawn.append(_element("line", class_="spread", **ends))
+            drawn.append(element("line", class_="spread", **ends))
         radius = "5" if len(points) <= _MOST_LARGE_POINTS else "3"
-        drawn.append(_element("circle", class_="at", cx=x, cy=height(point.rate), r=radius))
-        drawn.append(_element("title", point.words))
-        shapes.append(_element("a", Markup("").join(drawn), href=point.href, aria_label=point.words))
+        drawn.append(element("circle", class_="at", cx=x, cy=height(point.rate), r=radius))
+        drawn.append(element("title", point.words))
+        shapes.append(element("a", Markup("").join(drawn), href=point.href, aria_label=point.words))
     # Not an image: its points are links.
-    return _element("svg", Markup("").join(shapes), role="group", aria_label=description)
+    return element("svg", Markup("").join(shapes), role="group", aria_label=description)
 
 
 def _on_scale(share: float) -> float:

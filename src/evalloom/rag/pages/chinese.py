@@ -13,7 +13,6 @@ PHRASES: dict[str, str] = {
     ),
     "Lists of cases": "用例列表",
     "Missed documents": "未命中的文档",
-    "No case matches.": "没有匹配的用例。",
     "No expected source is among the {n} sources found.": "找到的 {n} 个来源中没有期望的来源。",
     "No passage has it, so the model could not know it.": "没有任何段落包含它，因此模型无从得知。",
     "No word of the query is in {source}.": "{source} 不含查询中的任何词。",
