@@ -1,7 +1,7 @@
 """Measure pages in a browser against Datasette, and what live viewers cost the batch that they watch.
 
-The same 10,000 runs are a batch of evalloom and a table of Datasette. Chromium opens both in turns, with an empty cache,
-and says when there is content. Then a batch runs in turns with nobody and with fifty viewers of its progress.
+The same 10,000 runs are a batch of evalloom and a table of Datasette. Chromium opens both in turns, with an empty
+cache, and says when there is content. Then a batch runs in turns with nobody and with fifty viewers of its progress.
 
 .venv/bin/python benchmarks/viewers.py [--rounds 7]
 """
@@ -106,7 +106,8 @@ def compare_with_datasette(folder: Path, rounds: int) -> bool:
     # The first time, both read their data.
     ours, theirs = (median(times[1:]) for times in paints.values())
     print(
-        f"content of 50 failed runs of {_CASES:,}, sorted: {ours:.0f} ms, Datasette {theirs:.0f} ms; {ours / theirs:.2f} ×"
+        f"content of 50 failed runs of {_CASES:,}, sorted: {ours:.0f} ms, Datasette {theirs:.0f} ms; "
+        f"{ours / theirs:.2f} ×"
     )
     return ours < theirs
 

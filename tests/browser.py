@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -87,8 +88,25 @@ def launched(executable: str) -> Iterator[Any]:
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable, args=FLAGS)
+        loop = asyncio.get_running_loop()
         yield browser
+        asyncio._set_running_loop(loop)
         browser.close()
+
+
+_loop: asyncio.AbstractEventLoop | None = None
+
+
+@contextmanager
+def own_loop(uses_browser: bool) -> Iterator[None]:
+    """Let playwright's loop count as running only in tests that use it, since all others start loops of their own."""
+    global _loop
+    if uses_browser:
+        asyncio._set_running_loop(_loop)
+    yield
+    if uses_browser:
+        _loop = asyncio._get_running_loop()
+        asyncio._set_running_loop(None)
 
 
 class Visitor:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
+from tests.browser import own_loop
 
 from evalloom.cli import app
 from evalloom.core.errors import CallError
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chosen = [item for item in items if any(wanted in mark.args for mark in item.iter_markers("req"))]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    with own_loop("chromium" in getattr(item, "fixturenames", ())):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -252,6 +252,7 @@ PHRASES: dict[str, str] = {
     "{n} items": "{n} 项",
     "{n} lines of the log cannot be read": "日志中有 {n} 行无法读取",
     "{n} ms": "{n} 毫秒",
+    "{n} of {all}": "{n} / {all}",
     "{n} of {total}": "第 {n} 个，共 {total} 个",
     "{n} retries": "{n} 次重试",
     "{n} s": "{n} 秒",

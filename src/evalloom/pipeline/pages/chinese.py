@@ -47,7 +47,6 @@ PHRASES: dict[str, str] = {
     "{n} model calls": "{n} 次模型调用",
     "{n} more calls are in the log.": "日志中还有 {n} 次调用。",
     "{n} of them failed": "其中 {n} 个失败",
-    "{n} of {all}": "{n} / {all}",
     "{n} skipped": "跳过 {n} 次",
     "{time} on average": "平均 {time}",
 }

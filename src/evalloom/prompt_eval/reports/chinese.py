@@ -206,7 +206,6 @@ PHRASES: dict[str, str] = {
     "{n} incomplete": "{n} 个不完整",
     "{n} kinder": "宽松 {n}",
     "{n} of them passed": "其中 {n} 个通过",
-    "{n} of {all}": "{n} / {all}",
     "{n} of {all}; likely {interval}": "{n} / {all}；可能为 {interval}",
     "{n} safety failures": "{n} 个安全问题",
     "{n} scored incompletely": "{n} 个评分不完整",

@@ -69,7 +69,6 @@ PHRASES: dict[str, str] = {
     "reported only": "仅报告",
     "retrieval": "检索",
     "the answer lacks": "回答缺少",
-    "{n} of {all}": "{n} / {all}",
     "{n} of {all} failing": "{n} / {all} 未通过",
     "{n} of {all} shown": "显示 {n} / {all}",
     "{source} could not be read, so it is not in the index: {reason}": "{source} 无法读取，因此不在索引中：{reason}",
