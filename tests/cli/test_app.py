@@ -44,7 +44,10 @@ def test_version_needs_no_library(evalloom: Evalloom) -> None:
     ("typed", "hint"),
     [
         ("validat", "Did you mean 'validate'?"),
-        ("zzz", "Commands: run, score, compare, history, report, baseline, batches, stats, sql, export, pipeline"),
+        (
+            "zzz",
+            "Commands: run, score, compare, history, report, baseline, batches, stats, sql, view, serve, export, pipeline",
+        ),
         ("shcema", "Did you mean 'schema'?"),
     ],
 )

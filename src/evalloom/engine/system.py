@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 Part = TypeVar("Part")
 COMMANDS = (
-    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "export"),
-    *("view", "serve", "validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
+    *("run", "score", "compare", "history", "report", "baseline", "batches", "stats", "sql", "view", "serve"),
+    *("export", "validate", "convert", "inspect", "schema", "demo", "init", "doctor"),
 )
 """The commands of the engine, whose names no system may take."""
 

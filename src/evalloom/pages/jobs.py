@@ -59,7 +59,8 @@ class _Job:
         self.output = output
         self.started_at = datetime.now(UTC).isoformat(timespec="seconds")
         self.batch = ""
-        self.is_stopped = False
+        self.has_ended = False
+        """Whether the process has ended and its batch was looked for after that."""
 
 
 class Jobs:
@@ -134,7 +135,6 @@ class Jobs:
         """Ask a job to stop, as Ctrl-C would. A batch keeps its finished runs, and can be resumed."""
         job = self._job(id)
         self._find_batch(job)
-        job.is_stopped = True
         with suppress(ProcessLookupError):
             job.process.send_signal(signal.SIGINT)
 
@@ -159,7 +159,6 @@ class Jobs:
             self._is_stopping = True
             running = [job for job in self._jobs.values() if job.process.poll() is None]
         for job in running:
-            job.is_stopped = True
             with suppress(ProcessLookupError):
                 job.process.send_signal(signal.SIGINT)
         end = time.monotonic() + _STOP_S
@@ -190,12 +189,28 @@ class Jobs:
 
     def _find_batch(self, job: _Job) -> str:
         """Return the batch that a job writes: the one whose runs its process has open."""
-        if not job.batch and job.process.poll() is None:
-            folder = self._library.folder.resolve()
-            for file in _open_files(job.process.pid):
-                if file.name == RUNS and file.parent.parent == folder:
-                    job.batch = file.parent.name
+        if job.batch or job.has_ended:
+            return job.batch
+        # Asked before the files are looked at: what a process that has ended by then wrote is complete.
+        has_ended = job.process.poll() is not None
+        folder = self._library.folder.resolve()
+        for file in _open_files(job.process.pid):
+            if file.name == RUNS and file.parent.parent == folder:
+                job.batch = file.parent.name
+        if has_ended:
+            job.batch = job.batch or self._written_by(job)
+            job.has_ended = True
         return job.batch
+
+    def _written_by(self, job: _Job) -> str:
+        """Return the batch of a job that ended before anybody looked: the one that names its command."""
+        taken = {other.batch for other in list(self._jobs.values())}
+        for summary in self._library.summaries():
+            if summary.created_at < job.started_at:
+                break
+            if summary.id not in taken and self._library.manifest(summary.id).command == job.command:
+                return summary.id
+        return ""
 
 
 def _open_files(process: int) -> list[Path]:

@@ -15,6 +15,7 @@ from starlette.datastructures import QueryParams
 from starlette.responses import Response
 from starlette.routing import Route
 
+from evalloom.core.model import Batch
 from evalloom.pages.errors import RequestError
 from evalloom.ui.language import Language
 
@@ -130,8 +131,10 @@ class Section(Struct, frozen=True):
     """The folder of its scripts, served as `/static/…/<name>/<file>`."""
     phrases: Callable[[], Mapping[str, str]] = dict
     """The Chinese phrases that only its pages use."""
+    has_batch: Callable[[Batch], bool] | None = None
+    """Whether it has a view of its own of a batch."""
     batch_page: str = ""
-    """The path of its own view of a batch, with `{batch}`; the page of such a batch links to it."""
+    """The path of that view, with `{batch}`; the page of such a batch links to it."""
     run_page: str = ""
     """The path of its own view of a run, with `{batch}` and `{run}`."""
     mount: Callable[[Site], Mounted] | None = None

@@ -102,7 +102,7 @@ def _show(request: PageRequest) -> View:
         gates,
         request.site.live.progress(id) if summary.state == "running" else None,
         _previous(request, id),
-        system_page(request, summary.system, id),
+        system_page(request, batch, id),
         _commands(request, batch, id, figures),
         filter,
         next((cause for cause in figures.causes if cause.id == filter.cause), None),
@@ -119,11 +119,12 @@ def _previous(request: PageRequest, id: str) -> str:
     return before.id if before else ""
 
 
-def system_page(request: PageRequest, system: str, batch: str, run: str = "") -> SystemPage | None:
+def system_page(request: PageRequest, batch: Batch, id: str, run: str = "") -> SystemPage | None:
     """Return the view that a system has of a batch or of a run."""
     for section in request.site.catalog.pages:
-        if section.name == system and (path := section.run_page if run else section.batch_page):
-            return SystemPage(section.title, path.format(batch=path_part(batch), run=path_part(run)))
+        if section.has_batch is not None and section.has_batch(batch):
+            path = section.run_page if run else section.batch_page
+            return SystemPage(section.title, path.format(batch=path_part(id), run=path_part(run)))
     return None
 
 

@@ -180,7 +180,7 @@ def _show(request: PageRequest) -> View:
     comparison, at = compare(checks, case.expected, output) if facts.output_size <= LARGEST else (None, 0)
     if comparison is not None and comparison.text is not None and not is_full:
         comparison = replace(comparison, text=comparison.text.clamped())
-    summary = library.summary(id)
+    summary, batch = library.summary(id), library.manifest(id)
     earlier = _elsewhere(library, summary, facts)
     statuses = [status for there in earlier for _, status in there.runs if status in COUNTED]
     shown = None if output is None else cut("", output, is_full, at)
@@ -203,8 +203,8 @@ def _show(request: PageRequest) -> View:
         len(statuses),
         filter,
         _place(request, id, filter, facts.run),
-        system_page(request, summary.system, id, facts.run),
-        _copies(request.t, library.manifest(id), facts, case, output, checks),
+        system_page(request, batch, id, facts.run),
+        _copies(request.t, batch, facts, case, output, checks),
         is_full,
     )
     return View("run.html", data)

@@ -25,6 +25,7 @@ SECTION = Section(
     _HERE / "templates",
     _HERE / "static",
     _phrases,
+    has_batch=listing.is_pipeline_batch,
     batch_page="/pipeline/b/{batch}",
     run_page="/pipeline/b/{batch}/r/{run}",
 )

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Finding
+from evalloom.core.model import Batch, Finding
 from evalloom.pages.errors import RequestError
 from evalloom.pages.library import BatchSummary
 from evalloom.pages.page import Page, PageRequest, View
@@ -108,9 +108,9 @@ def _show(request: PageRequest) -> View:
     return View("pipelines.html", Pipelines(found, batches[:_BATCHES_SHOWN]))
 
 
-def is_pipeline_batch(summary: BatchSummary) -> bool:
+def is_pipeline_batch(batch: Batch | BatchSummary) -> bool:
     """Whether the target of a batch is a pipeline."""
-    return summary.system == "pipeline" or summary.target.startswith("pipeline:")
+    return batch.target.startswith("pipeline:")
 
 
 def _listed(file: str, check: PipelineCheck) -> ListedPipeline:

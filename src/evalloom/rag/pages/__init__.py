@@ -25,6 +25,7 @@ SECTION = Section(
     _HERE / "templates",
     _HERE / "static",
     _phrases,
+    has_batch=listing.is_rag_batch,
     batch_page="/rag/b/{batch}",
     run_page="/rag/b/{batch}/r/{run}",
 )

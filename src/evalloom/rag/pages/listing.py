@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from evalloom.core.model import Batch
 from evalloom.pages.library import BatchSummary
 from evalloom.pages.page import Page, PageRequest, View
 from evalloom.rag.analysis.measures import Measure, Purpose
@@ -53,13 +54,17 @@ class RagBatches(Struct, frozen=True):
     content: ClassVar[ModuleType] = content
 
 
+def is_rag_batch(batch: Batch) -> bool:
+    """Whether `evalloom rag` made a batch; `evalloom run` makes others of the same cases."""
+    return batch.config.get("kind") == KIND
+
+
 def _show(request: PageRequest) -> View:
     library = request.site.library
-    # A system is found by the dialect too, so that some batches are those of `evalloom run`.
     found = [
         (summary, manifest.config)
         for summary in library.summaries()
-        if summary.system == "rag" and (manifest := library.manifest(summary.id)).config.get("kind") == KIND
+        if summary.system == "rag" and is_rag_batch(manifest := library.manifest(summary.id))
     ]
     page, pages = request.number("page", 1), max(1, -(-len(found) // _PAGE_SIZE))
     batches = []
