@@ -42,10 +42,10 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     return Shown(folder, done.stdout, json.loads((folder / "evalloom-demo/report.json").read_text(encoding="utf-8")))
 
 
-def test_command_writes_reports_and_records_and_nothing_else(shown: Shown) -> None:
+def test_command_writes_reports_batches_and_examples_and_nothing_else(shown: Shown) -> None:
     assert [path.name for path in shown.folder.iterdir()] == ["evalloom-demo"]
     written = sorted(path.name for path in (shown.folder / "evalloom-demo").iterdir())
-    assert written == [".evalloom", "report.json", "report.md"]
+    assert written == [".evalloom", "examples", "report.json", "report.md"]
     assert "evalloom-demo/report.md" in shown.stdout and "evalloom validate" in shown.stdout
     assert "\x1b" not in shown.stdout
 
@@ -104,10 +104,9 @@ def test_records_can_be_looked_at(shown: Shown) -> None:
 
 
 def test_commands_to_type_next_work(shown: Shown, tmp_path: Path) -> None:
-    (tmp_path / "my-demo").mkdir()
-    (tmp_path / "my-demo/examples").symlink_to(find_examples(CATALOG).resolve())
+    shutil.copytree(shown.folder / "evalloom-demo/examples", tmp_path / "evalloom-demo/examples")
     typed = [command for example in examples_of(CATALOG) for command in example.commands]
-    lines = [command.replace("{examples}", "my-demo/examples") for command in typed]
+    lines = [command.replace("{examples}", "evalloom-demo/examples") for command in typed]
     assert all(f"evalloom {line}\n" in shown.stdout for line in lines)
     codes = {line.split()[0]: call(tmp_path, *line.split()).returncode for line in lines}
     assert codes == {"run": 1, "validate": 2, "inspect": 0, "convert": 0}

@@ -40,7 +40,12 @@ _FIRST_USE = ("run", "validate", "inspect", "convert")
 
 @click.command("demo")
 @click.option(
-    "-o", "--output", default="evalloom-demo", metavar="DIR", show_default=True, help="Write reports and batches here."
+    "-o",
+    "--output",
+    default="evalloom-demo",
+    metavar="DIR",
+    show_default=True,
+    help="Write reports, batches and a copy of the examples here.",
 )
 @click.option(
     "--keep",
@@ -60,6 +65,9 @@ def command(output: str, keep: str) -> int:
     catalog = load()
     examples = keep_examples(catalog, folder) if keep else find_examples(catalog)
     demo = run(catalog, examples, folder, folder / "converted" if keep else None)
+    if not (folder / "examples").exists():
+        # The page shows them beside their results, and the commands that are named below work on them.
+        keep_examples(catalog, folder)
     reports = (folder / "report.md", folder / "report.json")
     write_text(reports[0], report.markdown(demo))
     write_text(reports[1], json.dumps(report.document(demo), ensure_ascii=False, indent=2) + "\n")
@@ -166,7 +174,7 @@ def _closing(demo: Demo, reports: tuple[Path, ...], catalog: Catalog) -> Iterato
     program = _program_name()
     # The page first: it shows all of the others' results.
     view = shlex.join(("view", reports[0].parent.as_posix()))
-    for arguments in (view, *_show_commands(demo), *_next_commands(demo.examples, catalog)):
+    for arguments in (view, *_show_commands(demo), *_next_commands(reports[0].parent / "examples", catalog)):
         yield from command_lines(f"{program} {arguments}", "  ")
 
 
@@ -180,10 +188,6 @@ def _show_commands(demo: Demo) -> Iterator[str]:
 
 def _next_commands(examples: Path, catalog: Catalog) -> Iterator[str]:
     """Yield commands to try on the examples, and the one that starts a suite."""
-    if examples.is_absolute():
-        # Inside an installed package the paths are too long to type, so copy the examples first.
-        yield "demo --keep my-demo"
-        examples = Path("my-demo/examples")
     commands = [command.split() for example in examples_of(catalog) for command in example.commands]
     commands.sort(key=lambda words: _FIRST_USE.index(words[0]) if words[0] in _FIRST_USE else len(_FIRST_USE))
     for words in commands:

@@ -90,7 +90,9 @@ def _show(request: PageRequest) -> View | Redirect:
     query = request.query
     chosen = query.getlist("b")
     if "a" not in query and len(set(chosen)) == 2:
-        pair = sorted((request.site.library.summary(id) for id in set(chosen)), key=lambda one: one.created_at)
+        pair = sorted(
+            (request.site.library.summary(id) for id in set(chosen)), key=lambda one: (one.created_at, one.id)
+        )
         return Redirect(request.url("/compare", a=pair[0].id, b=pair[1].id))
     if not (query.get("a") and query.get("b")):
         return View("compare_choose.html", _chooser(request, query.get("a", ""), query.get("b", "")))
@@ -206,6 +208,8 @@ def _chooser(request: PageRequest, a: str, b: str, problem: str = "", code: str 
     # What was asked about comes first, with the others of its suite.
     names = {text.partition(":")[0] for text in (b, a)}
     found.sort(key=lambda suite: not any(batch.id in names for batch in suite.batches))
+    if not b and not a:
+        a, b = _first_pair(found)
     if b and not a:
         a = next(
             (
@@ -218,6 +222,18 @@ def _chooser(request: PageRequest, a: str, b: str, problem: str = "", code: str 
         )
     saved = [head.name for _, head in baselines(site.home / BASELINES)]
     return Chooser(found, saved, a, b, problem, code)
+
+
+def _first_pair(suites: list[Suite]) -> tuple[str, str]:
+    """Return the newest batch that has one before it, after that one; or else two profiles of one batch."""
+    for suite in suites:
+        if len(suite.batches) > 1:
+            return suite.batches[1].id, suite.batches[0].id
+    for suite in suites:
+        for batch in suite.batches:
+            if len(batch.profiles) > 1:
+                return f"{batch.id}:{batch.profiles[0]}", f"{batch.id}:{batch.profiles[1]}"
+    return "", ""
 
 
 def _show_run(request: PageRequest) -> View:
