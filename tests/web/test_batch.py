@@ -260,3 +260,21 @@ def test_a_running_batch_can_be_watched_and_cancelled_and_an_interrupted_one_res
         assert page.locator("a:has-text('Resume')").count() == 1 and somebody.accessibility() == []
     finally:
         process.kill()
+
+
+@pytest.mark.req("WORK-20")
+def test_a_dataset_is_a_link_where_its_file_is_shown(hop: PageServer, tmp_path: Path) -> None:
+    assert hop.json("/b/latest")["files"] == ["TestCases/hallucination_cases.jsonl"]
+    elsewhere = tmp_path / "cases.jsonl"
+    elsewhere.write_text(json.dumps({"id": "a", "question": "b", "expected_output": "b"}) + "\n")
+    folder = tmp_path / "suite"
+    folder.mkdir()
+    shutil.copy(elsewhere, folder)
+    (folder / "prompt.md").write_text("{{question}}", "utf-8")
+    for data in (elsewhere, folder / "cases.jsonl"):
+        evalloom(folder, "run", str(data), "--target", "prompt:prompt.md", "--profile", "echo")
+    with serving(folder) as server:
+        listed = [row["batch"]["id"] for row in server.json("/")["batches"]]
+        assert [server.json(f"/b/{id}")["files"] for id in listed] == [["cases.jsonl"], [""]]
+        assert "/data/cases.jsonl" in server.get(f"/b/{listed[0]}")
+        assert "/data//" not in server.get(f"/b/{listed[1]}")

@@ -69,6 +69,18 @@ class Files:
             raise RequestError("file_not_found", f"{shown}: expected a file, got something else")
         return path
 
+    def shown_name(self, name: str) -> str:
+        """Return the name under which pages show a file, whose path is relative to the home or absolute; empty if none.
+
+        A batch names its datasets as the command line did.
+        """
+        path = Path(os.path.normpath(self._resolved / name))
+        relative = path.relative_to(self._resolved).as_posix() if path.is_relative_to(self._resolved) else ""
+        try:
+            return relative if relative and self.path(relative).is_file() else ""
+        except RequestError:
+            return ""
+
     def contains(self, name: str) -> bool:
         """Whether a path, relative to the home or not, is below the home and not hidden; it need not exist."""
         try:

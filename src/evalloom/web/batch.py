@@ -62,6 +62,8 @@ class BatchView(Struct, frozen=True):
 
     batch: BatchSummary
     datasets: list[DatasetFacts]
+    files: list[str]
+    """The name under which pages show each dataset; empty if it is not in the folder of the project."""
     models: dict[str, str]
     figures: BatchFigures
     outcome: str
@@ -96,6 +98,7 @@ def _show(request: PageRequest) -> View:
     data = BatchView(
         summary,
         batch.datasets,
+        [request.site.files.shown_name(dataset.path) for dataset in batch.datasets],
         {profile.name: batch.models.get(profile.run) or profile.run for profile in batch.profiles},
         figures,
         outcome(batch, figures.total, gates or []),
