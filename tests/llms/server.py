@@ -25,7 +25,6 @@ import argparse
 import asyncio
 import os
 import re
-import time
 from collections import Counter
 from hashlib import blake2b
 from pathlib import Path
@@ -317,8 +316,8 @@ async def serve(options: argparse.Namespace) -> None:
     unfinished = Path(f"{options.port_file}.tmp")
     unfinished.write_text(str(port), encoding="utf-8")
     unfinished.replace(options.port_file)
-    parent, end = os.getppid(), time.monotonic() + options.max_seconds
-    while time.monotonic() < end and os.getppid() == parent:
+    parent = os.getppid()
+    while os.getppid() == parent:
         await asyncio.sleep(0.2)
 
 
@@ -332,7 +331,6 @@ def main() -> None:
     parser.add_argument("--retry-after", type=float, default=0.0)
     parser.add_argument("--latency-ms", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--max-seconds", type=float, default=300.0)
     options = parser.parse_args()
     try:
         import uvloop
