@@ -55,7 +55,8 @@ function updateTimes() {
     if (!Number.isNaN(then) && Date.now() - then < 30 * 86400000) time.textContent = ago(time.dateTime);
   }
 }
-updateTimes();
+// After the first paint: the browser takes a while to load its words for times.
+setTimeout(updateTimes, 100);
 setInterval(updateTimes, 30000);
 
 // -- keyboard: j k Enter move through rows, / searches, ? helps; nothing while typing ----------------------
