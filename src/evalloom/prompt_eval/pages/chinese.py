@@ -10,6 +10,7 @@ PHRASES: dict[str, str] = {
     "Nobody has scored a case yet, so it is unknown how far the judge can be trusted. About 30 cases give a first "
     "answer.": ("还没有人工评分，因此不知道评判模型是否可信。约 30 个用例即可得出初步结论。"),
     "People have scored every case.": "所有用例都已有人工评分。",
+    "Prompt": "提示词",
     "Prompt evaluations": "提示词评测",
     "Prompts": "提示词",
     "Save": "保存",
