@@ -17,6 +17,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 MOST_PAGES = 400
+MENU = {
+    "en": ["Batches", "Compare", "History", "Files", "Try one", "HOP", "Pipelines", "Prompts", "RAG", "Replay"],
+    "zh": ["批次", "比较", "历史", "文件", "试运行", "HOP", "流水线", "提示词", "RAG", "回放"],
+}
 NAUGHTY = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -75,6 +79,8 @@ def crawl(server: Any, language: str) -> set[str]:
         pages.add(address.path)
         found = Links(page)
         assert found.inline == [], key
+        for title in MENU[language]:
+            assert f">{title}</a>" in page, f"{key}: the menu has no {title}"
         assert f'lang="{"zh-Hans" if language == "zh" else "en"}"' in page, f"{key}: the language is lost"
         twin = f"/api{address.path.rstrip('/')}?{address.query}"
         if address.path != "/login":

@@ -49,7 +49,7 @@ class Renderer:
         """Return the templates of a section in one language."""
         key = (section.name, code)
         if key not in self._environments:
-            t: Language = language(code).extended(PHRASES).extended(section.phrases())
+            t: Language = language(code).extended(PHRASES).extended(self._titles).extended(section.phrases())
             environment = page_environment((section.templates, TEMPLATES, SHARED), t)
             environment.globals |= {"static": self._static.url, "charts": charts}
             environment.filters |= {"part": path_part, "shell_word": shlex.quote, "file_name": posixpath.basename}
@@ -61,6 +61,12 @@ class Renderer:
         t: Any = self.environment(section, code).globals["t"]
         assert isinstance(t, Language)
         return t
+
+    @cached_property
+    def _titles(self) -> dict[str, str]:
+        """The titles of the sections by the English ones: the pages of every section name the others."""
+        pairs = ((section.title, section.phrases().get(section.title)) for section in self._sections)
+        return {english: chinese for english, chinese in pairs if chinese}
 
     @cached_property
     def _menu(self) -> list[tuple[str, str]]:
