@@ -192,7 +192,10 @@ def load_plan(folder: Folder) -> TestPlan:
 def require_artifact(path: Path, step: str, folder: Folder) -> Path:
     """Return the path of an artifact; if the file is missing, raise an error that names the step that writes it."""
     if not path.is_file():
-        hint = f"'evalloom prompt-eval {step} {folder}' writes it"
+        if step == "score" and not folder.results.is_file():
+            hint = f"'evalloom prompt-eval run {folder}' comes first"
+        else:
+            hint = f"'evalloom prompt-eval {step} {folder}' writes it"
         raise usage_error("step_missing", f"there is no {path.as_posix()}. {hint}")
     return path
 
