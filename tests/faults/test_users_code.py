@@ -177,7 +177,6 @@ def forks(q):
     if not child:
         time.sleep(5)
         os._exit(0)
-    time.sleep(0.02)
     os.kill(child, signal.SIGTERM)
     os.waitpid(child, 0)
     return q

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,6 +49,18 @@ def stopping(stop: asyncio.Event, max_time: float | None) -> Iterator[Callable[[
         _forget_signals(loop)
 
 
+_blocked = threading.local()
+
+
+def _block_signals() -> None:
+    """Let a forked process get no signal before it has its own: on a busy machine it may be slow to start."""
+    _blocked.before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _blocked.before)
+
+
 def _forget_signals_in_child() -> None:
     """Give a process that users' code forked its own signals: those that it gets would also reach our loop."""
     with suppress(ValueError, OSError):
@@ -55,10 +68,13 @@ def _forget_signals_in_child() -> None:
             for number in _SIGNALS:
                 if signal.getsignal(number) != signal.SIG_IGN:
                     signal.signal(number, signal.SIG_DFL)
+    _unblock_signals()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_signals_in_child)
+    os.register_at_fork(
+        before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_forget_signals_in_child
+    )
 
 
 def _forget_signals(loop: asyncio.AbstractEventLoop) -> None:
