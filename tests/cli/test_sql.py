@@ -135,6 +135,13 @@ def test_what_does_not_only_read_the_views_is_refused(call: Call, query: str, me
     assert "the secret" not in done.out + done.err and sorted(os.listdir()) == before
 
 
+@pytest.mark.req("WORK-13")
+@pytest.mark.parametrize("query", ["select TIME, [TIME] as more, 1 as t", "select TIME as t, '; --' as x; -- 退"])
+def test_times_with_a_zone_are_shown_in_utc(call: Call, query: str) -> None:
+    done = call("sql", query.replace("TIME", "'2026-01-01 08:00+08'::timestamptz"), "--csv")
+    assert done.code == 0 and "2026-01-01 00:00:00" in done.out, done.err
+
+
 def test_a_change_inside_a_select_is_refused(call: Call) -> None:
     done = call("sql", "with x as (insert into batches select * from batches returning *) select * from x")
     # Before DuckDB 2.0, it is a syntax error.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _BLOCK = 1024
 _SHOWN_LINE = 72
 """The characters of a line that are shown above the caret."""
+_WITH_ZONE = "TIMESTAMP WITH TIME ZONE"
 _BLANK = lazy_pattern(r"(?s:\s+|--[^\n]*(?:\n|$)|/\*.*?\*/)*")
 _LIMITS = (
     "SET enable_external_access = false",
@@ -37,6 +38,7 @@ _LIMITS = (
     "SET max_temp_directory_size = '20GB'",
     # Errors with the position and the candidates as data.
     "SET errors_as_json = true",
+    "SET TimeZone = 'UTC'",
     "SET lock_configuration = true",
     # A WITH clause may hold an INSERT, and the statement is a SELECT all the same.
     "BEGIN TRANSACTION READ ONLY",
@@ -93,9 +95,12 @@ class SqlSession:
     def rows(self, query: str, limit: int | None = None) -> tuple[list[Column], Iterator[list[tuple[Any, ...]]]]:
         """Run a query; return its columns and its rows, in blocks. Raises SqlError, also while rows are read."""
         with self._guarded(query):
-            self._check(query)
+            statement = self._check(query)
             cursor = self._views.connection.execute(query)
             columns = [Column(name, str(kind)) for name, kind, *_ in cursor.description or ()]
+            if any(_WITH_ZONE in column.type for column in columns):
+                relation = self._views.connection.sql(statement).project(_without_zones(columns))
+                cursor = self._views.connection.execute(relation.sql_query())
         return columns, self._blocks(query, cursor, limit)
 
     def _blocks(self, query: str, cursor: DuckDBPyConnection, limit: int | None) -> Iterator[list[tuple[Any, ...]]]:
@@ -113,16 +118,15 @@ class SqlSession:
         assert self._output is not None
         connection = self._views.connection
         with self._guarded(query):
-            self._check(query)
-            relation = connection.sql(query)
+            relation = connection.sql(self._check(query))
             relation = relation if limit is None else relation.limit(limit)
             relation.write_parquet(self._output.as_posix(), compression="zstd")
             pattern = quoted_list([path_pattern(self._output)])
             [(rows,)] = connection.execute(f"SELECT count(*) FROM read_parquet([{pattern}])").fetchall()
         return int(rows)
 
-    def _check(self, query: str) -> None:
-        """Refuse everything but one statement that reads."""
+    def _check(self, query: str) -> str:
+        """Refuse everything but one statement that reads; return it without a semicolon and what follows that."""
         statements = self._views.connection.extract_statements(query)
         if not statements:
             raise SqlError("bad_sql", f"{self._name}: expected a SELECT statement, got an empty query")
@@ -142,6 +146,7 @@ class SqlSession:
                 message = "expected one statement, got a second one. Join them with WITH or UNION ALL"
                 raise self._sql_error("query_refused", message, query, at)
             end = start + len(text)
+        return _without_end(statements[0].query)
 
     @contextmanager
     def _guarded(self, query: str) -> Iterator[None]:
@@ -224,6 +229,27 @@ class SqlSession:
         # A Chinese character takes two cells.
         cells = sum(2 if east_asian_width(char) in "WF" else 1 for char in before)
         return SqlError(code, f"{self._name}:{line}:{column}: {message}", f"\n  {printable(shown)}\n  {' ' * cells}^")
+
+
+def _without_end(query: str) -> str:
+    """Return a statement without its semicolon and a comment behind it, as a part of another statement."""
+    import duckdb
+
+    text = query.encode()
+    for position, kind in reversed(duckdb.tokenize(query)):
+        if kind != duckdb.token_type.comment:
+            return text[:position].decode() if text[position : position + 1] == b";" else query
+    return query
+
+
+def _without_zones(columns: list[Column]) -> str:
+    """Return a projection with times in UTC: for a zone, the driver needs pytz, which is not a dependency."""
+    kinds = {_WITH_ZONE: "TIMESTAMP"}
+    # By position, because two columns may have one name.
+    return ", ".join(
+        f"CAST(#{number} AS {kinds.get(column.type, 'VARCHAR')})" if _WITH_ZONE in column.type else f"#{number}"
+        for number, column in enumerate(columns, 1)
+    )
 
 
 def _details(error: duckdb.Error) -> dict[str, str]:
