@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.gates import METRICS, OPERATORS, Gate, GateResult, parse
+from evalloom.analysis.gates import METRICS, OPERATORS, Gate, GateResult, figure_text, parse
 from evalloom.analysis.tally import Tally
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Run, Scored, Status, Usage
@@ -190,3 +190,9 @@ def test_what_would_be_code_or_says_nothing_is_refused(text: str, said: str) -> 
     with pytest.raises(EvalloomError) as caught:
         parse(text)
     assert said in str(caught.value) and caught.value.code == "bad_gate"
+
+
+def test_a_figure_that_misses_its_limit_does_not_look_equal_to_it() -> None:
+    assert [figure_text(value) for value in (0.79976, 0.8, 5_643_416, 0.000132)] == [
+        *("0.79976", "0.8", "5,643,416", "0.000132")
+    ]

@@ -176,6 +176,11 @@ def test_tags_gates_and_repeats_are_shown() -> None:
     assert "even 50 % 1 case" in text and "2 of 2 cases are flaky" in text
 
 
+def test_a_gate_that_just_fails_shows_enough_digits() -> None:
+    gates = [{"text": "pass_rate >= 0.8", "holds": False, "actual": 0.79976, "reason": "", "low": 0.7, "high": 0.9}]
+    assert "it is 0.79976 (95 %" in Page(rendered([run(1, "failed")], gates=gates)).text
+
+
 @pytest.mark.parametrize(
     ("more", "said"),
     [

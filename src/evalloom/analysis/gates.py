@@ -79,6 +79,11 @@ class GateResult(Struct, frozen=True):
     high: float | None = None
 
 
+def figure_text(value: float) -> str:
+    """Return a figure with enough digits that it cannot look equal to a limit that it misses."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.6g}"
+
+
 class Gate(Struct, frozen=True):
     """A claim about one metric, of all runs or of those of a profile or tag."""
 
@@ -109,11 +114,11 @@ class Gate(Struct, frozen=True):
         actual = round(actual, 9)
         holds = OPERATORS[self.sign](actual, self.limit)
         low, high = group.pooled.bounds if self.metric in RATES else (None, None)
-        reason = f"{self.metric} is {actual:.6g}"
+        reason = f"{self.metric} is {figure_text(actual)}"
         if low is not None:
             reason += f" over {pluralize(group.pooled.cases, 'case')} (95 % CI {low:.3f}–{high:.3f})"
         if not holds:
-            reason += f", not {self.sign} {self.limit:g}"
+            reason += f", not {self.sign} {figure_text(self.limit)}"
         return GateResult(self.text, holds, actual, reason + _estimate_note([self.metric], group), low, high)
 
     def _why_no_runs(self, tally: Tally) -> str:
@@ -141,7 +146,7 @@ class ExpressionGate(Struct, frozen=True):
             names["tags"] = {name: _all_figures(group) for name, group in tally.by_tag().items()}
         figures = {name: value for name, value in names.items() if name in METRICS}
         reason = ", ".join(
-            f"{name} is {'unknown' if value is None else f'{value:.6g}'}" for name, value in figures.items()
+            f"{name} is {'unknown' if value is None else figure_text(value)}" for name, value in figures.items()
         )
         reason += _estimate_note(self.expression.names & {*figures, *_GROUPS}, tally.group())
         holds = self.expression.holds(names)

@@ -51,10 +51,11 @@ class HeatRow(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The values from `start` on, up to the next column."""
+    """The values from `start` on, up to the next column; the last one has all that are larger, or ends at `end`."""
 
     start: float
     runs: int
+    end: float | None = None
 
 
 def failure_of(run: Run, scored: Scored) -> Failure:
@@ -127,7 +128,7 @@ class Overview:
             return []
         if min(self._scores) >= 0 and max(self._scores) <= 1:
             counts = Counter(min(floor(score * 10 + 1e-9), 9) for score in self._scores)
-            return [Column(tenth / 10, counts[tenth]) for tenth in range(10)]
+            return [Column(tenth / 10, counts[tenth], 1.0 if tenth == 9 else None) for tenth in range(10)]
         return histogram(self._scores)
 
     def latencies(self) -> list[Column]:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from evalloom.analysis.causes import Key, cause_key
+from evalloom.analysis.gates import figure_text
 from evalloom.analysis.tally import STATUSES
 from evalloom.core.model import Record, Run, Scored
 from evalloom.core.repeats import with_occurrence
@@ -134,7 +135,7 @@ class _Table:
             "repeat": run.repeat,
             "status": STATUSES.index(scored.status),
             "score": None if scored.score is None else round(scored.score, 4),
-            "seconds": round(run.duration_s, 4),
+            "seconds": round(run.duration_s, 6),
             "tokens": tokens,
             "cost": cost,
             "tags": [self._tags.setdefault(tag, len(self._tags)) for tag in run.tags],
@@ -215,6 +216,7 @@ def _page(report: RunReport, overview: Overview, table: _Table) -> str:
     t = language(report.language)
     summary, causes = overview.summary(), overview.causes()
     heat = overview.heat_map()
+    latencies, latency_unit = _in_readable_unit(overview.latencies(), t)
     return html.render(
         _TEMPLATES,
         "report.html",
@@ -234,8 +236,10 @@ def _page(report: RunReport, overview: Overview, table: _Table) -> str:
         heat_heads=_heat_heads(t, overview),
         tags_left=len(overview.tags) - len(heat),
         heat_class=_heat_class,
+        figure_text=figure_text,
         score_chart=_chart(t, overview.scores(), t("runs by score")),
-        latency_chart=_chart(t, overview.latencies(), t("runs by latency in seconds")),
+        latency_chart=_chart(t, latencies, t("runs by latency in {unit}", unit=latency_unit)),
+        latency_unit=latency_unit,
         interval=charts.interval,
         shown_runs=table.size,
         changes_of=lambda comparison, kind: _listed_changes(comparison, kind, table),
@@ -259,13 +263,22 @@ def _heat_class(cell: Cell) -> str:
     return next(f"h{shade}" for shade, limit in enumerate((0.5, 0.7, 0.85, 0.95, 2), 1) if cell.rate < limit)
 
 
+def _in_readable_unit(seconds: list[Column], t: Language) -> tuple[list[Column], str]:
+    """Return columns of latencies with the unit in which their bounds are short."""
+    if not seconds or seconds[-1].start >= 1:
+        return seconds, t("seconds")
+    return [column._replace(start=round(column.start * 1000, 9)) for column in seconds], t("milliseconds")
+
+
 def _chart(t: Language, columns: list[Column], what: str) -> Markup | None:
     if not columns:
         return None
     words = "; ".join(
         t("from {start}: {count}", start=t.number(one.start), count=t.number(one.runs)) for one in columns
     )
-    shown = [charts.Column(column.runs, "rate-column", (f"{column.start:.3g}",)) for column in columns]
+    labels = [f"{column.start:g}" for column in columns]
+    labels[-1] = f"≥ {labels[-1]}" if columns[-1].end is None else f"{labels[-1]}–{columns[-1].end:g}"
+    shown = [charts.Column(column.runs, "rate-column", (label,)) for column, label in zip(columns, labels, strict=True)]
     return charts.column_chart(f"{what}: {words}", shown)
 
 

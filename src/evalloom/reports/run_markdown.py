@@ -57,7 +57,7 @@ def _page(report: RunReport, overview: Overview, failures: list[ReportRow], fail
         _profiles(t, summary, overview),
         *_comparisons(t, report.compared),
         *_gates(t, report),
-        *_failures(t, failures, failing),
+        *_failures(t, failures, failing, len(summary.profiles) > 1),
         *_causes(t, overview),
         *_tags(t, overview),
         *_facts(t, report, summary),
@@ -215,10 +215,13 @@ def _flip(t: Language, change: Change) -> str:
 # -- failures ----------------------------------------------------------------------------------------------
 
 
-def _failures(t: Language, failures: list[ReportRow], failing: int) -> Iterator[str]:
+def _failures(t: Language, failures: list[ReportRow], failing: int, by_profile: bool) -> Iterator[str]:
     if not failures:
         return
-    yield f"### {t.count(failing, '{n} case failed', '{n} cases failed')}"
+    if by_profile:
+        yield f"### {t('Failed cases, each profile counted: {n}', n=t.number(failing))}"
+    else:
+        yield f"### {t.count(failing, '{n} case failed', '{n} cases failed')}"
     rows = (_failure_row(run, scored) for run, scored in failures)
     heads = (t("Case"), t("Place"), t("Check"), t("Reason"), t("Expected"), t("Actual"))
     yield markdown_table(heads, "------", rows)

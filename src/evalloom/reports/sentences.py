@@ -212,7 +212,7 @@ def facts(t: Language, batch: Record) -> Iterator[tuple[str, str]]:
     for profile in batch.get("profiles", ()):
         llm = profile.get("run", "")
         model = batch.get("models", {}).get(llm) or llm
-        named.append(f"{profile['name']} ({model})" if model else profile["name"])
+        named.append(f"{profile['name']} ({model})" if model not in ("", profile["name"]) else profile["name"])
     for title, text in (
         (t("Batch"), batch.get("id", "")),
         (t("Target"), batch.get("target", "")),

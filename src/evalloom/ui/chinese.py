@@ -11,7 +11,6 @@ PHRASES: dict[str, str] = {
     "All {n} in the table": "在表中查看全部 {n} 个",
     "All {n} runs passed.": "{n} 次运行全部通过。",
     "And {n} rarer causes: filter the runs below.": "另有 {n} 种较少见的原因：请在下方筛选运行。",
-    "Latency in seconds: runs from the number below a column on": "延迟（秒）：每列自其下方数字起的运行数",
     "Both texts are equal.": "两个文本相同。",
     "Equal after NFKC normalization: only the form of characters differs, such as width or composed accents.": (
         "经 NFKC 规范化后相同：仅字符形式不同，例如全角与半角，或重音符号的组合方式。"
@@ -29,7 +28,10 @@ PHRASES: dict[str, str] = {
     "Nothing is expected of any case, so nothing was checked.": "所有用例都没有期望，因此没有检查任何内容。",
     "Only whitespace differs: · is a space, → a tab, ↵ a line break.": "仅空白不同：· 为空格，→ 为制表符，↵ 为换行。",
     "Open a case to see both outputs side by side.": "打开一个用例，可并排查看两边的输出。",
-    "Score: runs from the number below a column on": "得分：每列自其下方数字起的运行数",
+    "Runs by latency in {unit}; a column starts at the value below it": (
+        "按延迟（{unit}）统计的运行数；柱下数字为该柱的起点"
+    ),
+    "Runs by score; a column starts at the value below it": "按得分统计的运行数；柱下数字为该柱的起点",
     "The batch is still running: this report has the runs that were finished when it was written.": (
         "批次仍在运行：本报告只包含生成时已完成的运行。"
     ),
@@ -148,6 +150,7 @@ PHRASES: dict[str, str] = {
     "Dataset": "数据集",
     "Expected": "期望",
     "Expected against actual in {case}": "{case} 的期望与实际",
+    "Failed cases, each profile counted: {n}": "失败的用例（按配置分别计数）：{n}",
     "Filter the runs": "筛选运行",
     "First failing step": "首个失败步骤",
     "From the cache": "来自缓存",
@@ -231,7 +234,9 @@ PHRASES: dict[str, str] = {
     "error": "错误",
     "passed": "通过",
     "repeat {n}": "第 {n} 次重复",
-    "runs by latency in seconds": "按延迟（秒）分布的运行数",
+    "milliseconds": "毫秒",
+    "runs by latency in {unit}": "按延迟（{unit}）分布的运行数",
+    "seconds": "秒",
     "runs by score": "按得分分布的运行数",
     "score {n}": "得分 {n}",
     "search whole texts": "搜索完整文本",
