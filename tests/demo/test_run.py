@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from evalloom.catalog import load
 from evalloom.core.errors import EvalloomError
 from evalloom.demo import report as demo_report
-from evalloom.demo.run import examples_of, files_of, find_examples, run
+from evalloom.demo.run import examples_of, files_of, find_examples, run, unchanged_copy
 from evalloom.engine.system import Catalog
 
 CATALOG = load()
@@ -48,6 +48,17 @@ def test_command_writes_reports_batches_and_examples_and_nothing_else(shown: Sho
     assert written == [".evalloom", "examples", "report.json", "report.md"]
     assert "evalloom-demo/report.md" in shown.stdout and "evalloom validate" in shown.stdout
     assert "\x1b" not in shown.stdout
+
+
+def test_results_name_the_copied_examples_unless_a_user_changed_them(shown: Shown, tmp_path: Path) -> None:
+    batches = (shown.folder / "evalloom-demo/.evalloom/batches").glob("*/batch.json")
+    paths = [dataset["path"] for batch in batches for dataset in json.loads(batch.read_bytes())["datasets"]]
+    assert paths and all(path.startswith("evalloom-demo/examples/") for path in paths), paths
+    copy = unchanged_copy(CATALOG, tmp_path)
+    (copy / "hop/TestCases/result_of_a_batch.jsonl").write_text("{}\n", encoding="utf-8")
+    assert unchanged_copy(CATALOG, tmp_path) == copy == tmp_path / "examples"
+    (copy / "first/cases.jsonl").write_text("{}\n", encoding="utf-8")
+    assert unchanged_copy(CATALOG, tmp_path) == find_examples(CATALOG)
 
 
 def test_report_has_every_file_and_conversion(shown: Shown) -> None:

@@ -53,6 +53,17 @@ def test_a_name_that_leads_elsewhere_is_refused(home: Path, name: str) -> None:
     assert raised.value.code == "file_not_found"
 
 
+def test_a_dataset_is_found_as_a_command_in_a_folder_above_named_it(tmp_path: Path) -> None:
+    home = tmp_path / "demo"
+    (home / "data").mkdir(parents=True)
+    (home / "data/cases.jsonl").touch()
+    (tmp_path / "cases.jsonl").touch()
+    files = Files(home)
+    for name in ("data/cases.jsonl", "demo/data/cases.jsonl", str(home / "data/cases.jsonl")):
+        assert files.shown_name(name) == "data/cases.jsonl"
+    assert files.shown_name("cases.jsonl") == files.shown_name("../cases.jsonl") == files.shown_name("demo") == ""
+
+
 def test_hidden_files_links_out_and_environments_are_not_listed(home: Path) -> None:
     (home / os.fsdecode(b"\xff.jsonl")).write_text("{}")
     found = Files(home).search()

@@ -22,10 +22,10 @@ from evalloom.demo.run import (
     FileResult,
     SuiteResult,
     examples_of,
-    find_examples,
     keep_examples,
     run,
     summarize_lost,
+    unchanged_copy,
 )
 from evalloom.engine.system import Catalog
 from evalloom.files.write import write_text
@@ -63,11 +63,9 @@ def command(output: str, keep: str) -> int:
     """
     folder = Path(keep or output)
     catalog = load()
-    examples = keep_examples(catalog, folder) if keep else find_examples(catalog)
+    # The copy is what runs, so that pages lead from a result to its file, and can run it again.
+    examples = keep_examples(catalog, folder) if keep else unchanged_copy(catalog, folder)
     demo = run(catalog, examples, folder, folder / "converted" if keep else None)
-    if not (folder / "examples").exists():
-        # The page shows them beside their results, and the commands that are named below work on them.
-        keep_examples(catalog, folder)
     reports = (folder / "report.md", folder / "report.json")
     write_text(reports[0], report.markdown(demo))
     write_text(reports[1], json.dumps(report.document(demo), ensure_ascii=False, indent=2) + "\n")

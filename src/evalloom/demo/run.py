@@ -7,6 +7,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from filecmp import cmpfiles
+from fnmatch import fnmatch
 from pathlib import Path
 from shutil import copytree, ignore_patterns
 
@@ -38,6 +40,8 @@ FIRST = Example(
     commands=("run --config {examples}/first/evalloom.yaml",),
 )
 """The example of the engine: a prompt and a handful of cases."""
+_LEFT_OUT = ("__pycache__", ".evalloom", "*_results_*.jsonl", "observer.jsonl")
+"""What is not copied: pip compiles what it installs, and running an example writes into its folder."""
 
 
 class SuiteResult(Struct, frozen=True):
@@ -166,16 +170,25 @@ def keep_examples(catalog: Catalog, folder: Path) -> Path:
         message = f"--keep {folder}: {target.as_posix()} already exists and is not overwritten. Name another folder"
         raise usage_error("file_exists", message)
     try:
-        # pip compiles what it installs, and running an example writes into its folder: leave both out.
-        copytree(
-            find_examples(catalog),
-            target,
-            ignore=ignore_patterns("__pycache__", ".evalloom", "*_results_*.jsonl", "observer.jsonl"),
-        )
+        copytree(find_examples(catalog), target, ignore=ignore_patterns(*_LEFT_OUT))
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise EvalloomError("cannot_write", f"{target.as_posix()}: cannot be written: {reason}") from None
     return target
+
+
+def unchanged_copy(catalog: Catalog, folder: Path) -> Path:
+    """Return the copy of the examples in a folder, made if it is not there; the bundled ones if a user changed it."""
+    bundled, copy = find_examples(catalog), folder / "examples"
+    if not copy.exists():
+        return keep_examples(catalog, folder)
+    files = [path.relative_to(bundled) for path in bundled.rglob("*") if path.is_file() and not _is_left_out(path)]
+    _, changed, missing = cmpfiles(bundled, copy, [file.as_posix() for file in files], shallow=False)
+    return bundled if changed or missing else copy
+
+
+def _is_left_out(path: Path) -> bool:
+    return any(fnmatch(part, pattern) for part in path.parts for pattern in _LEFT_OUT)
 
 
 def run(catalog: Catalog, examples: Path, home: Path, converted: Path | None = None) -> Demo:

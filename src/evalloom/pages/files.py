@@ -70,16 +70,19 @@ class Files:
         return path
 
     def shown_name(self, name: str) -> str:
-        """Return the name under which pages show a file, whose path is relative to the home or absolute; empty if none.
+        """Return the name under which pages show a file, whose path is relative or absolute; empty if none.
 
-        A batch names its datasets as the command line did.
+        A batch names its datasets as the command line did, which may have run in a folder above the home.
         """
-        path = Path(os.path.normpath(self._resolved / name))
-        relative = path.relative_to(self._resolved).as_posix() if path.is_relative_to(self._resolved) else ""
-        try:
-            return relative if relative and self.path(relative).is_file() else ""
-        except RequestError:
-            return ""
+        for folder in (self._resolved, *self._resolved.parents):
+            path = Path(os.path.normpath(folder / name))
+            relative = path.relative_to(self._resolved).as_posix() if path.is_relative_to(self._resolved) else ""
+            try:
+                if relative and self.path(relative).is_file():
+                    return relative
+            except RequestError:
+                continue
+        return ""
 
     def contains(self, name: str) -> bool:
         """Whether a path, relative to the home or not, is below the home and not hidden; it need not exist."""

@@ -168,6 +168,8 @@ class RunView(Struct, frozen=True):
     system_page: SystemPage | None
     copies: Copies
     is_full: bool
+    shown_file: str
+    """The file of the case as pages name it; empty if it is not below this folder."""
 
 
 def _show(request: PageRequest) -> View:
@@ -206,6 +208,7 @@ def _show(request: PageRequest) -> View:
         system_page(request, batch, id, facts.run),
         _copies(request.t, batch, facts, case, output, checks),
         is_full,
+        request.site.files.shown_name(facts.file) if facts.file else "",
     )
     return View("run.html", data)
 

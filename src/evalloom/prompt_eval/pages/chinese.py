@@ -12,6 +12,7 @@ PHRASES: dict[str, str] = {
     "People have scored every case.": "所有用例都已有人工评分。",
     "Prompt": "提示词",
     "Prompt evaluations": "提示词评测",
+    "Not scored yet. To answer and score its cases:": "尚未评分。运行以下命令即可作答并评分：",
     "Prompts": "提示词",
     "Save": "保存",
     "Save and go on": "保存并继续",

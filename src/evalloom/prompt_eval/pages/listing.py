@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import join
+
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
@@ -32,6 +34,8 @@ class Evaluation(Struct, frozen=True):
     reviewed: int = 0
     """Test points that people have scored too."""
     problem: str = ""
+    command: str = ""
+    """What scores the cases, if that was not done yet."""
 
 
 class Evaluations(Struct, frozen=True):
@@ -51,6 +55,8 @@ def _show(request: PageRequest) -> View:
 
 def _evaluation(request: PageRequest, folder: Folder) -> Evaluation:
     name = name_of(request, folder)
+    if not folder.scored.is_file():
+        return Evaluation(name, command=join(["evalloom", "prompt-eval", "run", name]))
     try:
         report = report_of(folder, request.t.code)
     except InvalidArtifact as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import ClassVar
 
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import replace
 
 from evalloom.core.model import Record
 from evalloom.pages.page import Page, PageRequest, View
@@ -86,9 +87,10 @@ class RagBatchPage(Struct, frozen=True, kw_only=True):
     content: ClassVar[ModuleType] = content
     charts: ClassVar[ModuleType] = charts
 
-    def bucket_chart(self, t: Language) -> Markup:
-        """Return the deciding measure by bucket as a chart."""
-        return chart_by_group(t, [self.overall, *self.buckets], self.deciding)
+    def bucket_chart(self, t: Language, names: Mapping[str, str]) -> Markup:
+        """Return the deciding measure by bucket as a chart; `names` are those of buckets in the language."""
+        buckets = [replace(group, name=str(names.get(group.name, group.name)).strip()) for group in self.buckets]
+        return chart_by_group(t, [self.overall, *buckets], self.deciding)
 
 
 def chosen_cases(request: PageRequest, results: RagResults) -> tuple[str, list[CaseRow]]:
