@@ -57,6 +57,14 @@ def test_the_figures_are_those_of_the_report(server: PageServer, folder: Path) -
     assert {row["folder"]: row["passed"] for row in listed}[RESULTS] == 26
 
 
+def test_a_plan_without_scores_says_what_to_do_in_both_languages(tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "prompts")
+    with serving(tmp_path) as server:
+        for language, text in (("en", "Not scored yet"), ("zh", "尚未评分")):
+            page = server.get(f"/prompt-eval?lang={language}", Accept="text/html")
+            assert text in page and "evalloom prompt-eval run prompts" in page
+
+
 def test_filters_choose_cases(server: PageServer) -> None:
     address = f"/prompt-eval/results?folder={RESULTS}"
     assert server.json(f"{address}&show=bad")["total"] == 14
