@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -20,10 +21,10 @@ from evalloom.settings import keys
 from evalloom.settings.check import (
     ParsedFile,
     exists,
+    is_llm_name,
     leaves,
     object_in,
     parse,
-    parse_llm_name,
     present,
     suggest_llm,
     url_error,
@@ -31,15 +32,17 @@ from evalloom.settings.check import (
 from evalloom.settings.file import (
     FILE_NAME,
     LLM_KEYS,
+    OFFLINE_PROTOCOLS,
     PROTOCOLS,
     PUBLIC_URLS,
-    LlmKeys,
     Price,
+    ProviderSection,
     Repeat,
     RunSettings,
     schema,
 )
 from evalloom.settings.keys import environment
+from evalloom.settings.llm import LlmSettings
 from evalloom.settings.section import Loaded, Section
 
 __all__ = [
@@ -55,19 +58,15 @@ __all__ = [
     "first_profile",
     "key_names",
     "key_of",
+    "llm_by_name",
     "llm_of",
     "load",
     "profile",
+    "resolve",
     "schema",
     "secrets",
+    "with_llms",
 ]
-
-
-class LlmSettings(LlmKeys, frozen=True):
-    """One llm with the defaults filled in; `params` are sent with every request."""
-
-    name: str
-    folder: Path = Path()
 
 
 class Settings(Struct, frozen=True):
@@ -77,6 +76,7 @@ class Settings(Struct, frozen=True):
     folder: Path = Path()
     defaults: Record = {}
     llms: dict[str, LlmSettings] = {}
+    providers: dict[str, ProviderSection] = {}
     profiles: dict[str, Profile] = {}
     target: str | Record = ""
     datasets: list[str] = []
@@ -131,6 +131,7 @@ def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = N
         path=path,
         folder=folder,
         defaults=object_in(written, "defaults"),
+        providers=engine.providers,
         profiles={
             name: Profile(name, profile.run, profile.verify or profile.run, profile.params)
             for name, profile in engine.profiles.items()
@@ -206,10 +207,18 @@ def _bad_settings(path: Path, errors: list[_Located]) -> EvalloomError:
     return usage_error("bad_settings", "\n".join(lines))
 
 
+_CONNECTION = ("provider", "protocol", "base_url", "key_env", "headers", "api_version", "model", "file")
+"""Keys of `defaults` that belong to one provider and not to another."""
+
+
 def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
     """Merge the declaration of an llm with the defaults of the file."""
     defaults = settings.defaults
+    if own.get("provider") and own["provider"] != defaults.get("provider"):
+        defaults = {key: value for key, value in defaults.items() if key not in _CONNECTION}
     fields = {key: value for key, value in {**present(defaults), **present(own)}.items() if key in LLM_KEYS}
+    if fields.get("provider"):
+        fields |= _provider_fields(settings, fields)
     fields["headers"] = {**object_in(defaults, "headers"), **object_in(own, "headers")}
     fields.setdefault("price", settings.prices.get(fields.get("model", "")))
     params: Record = {}
@@ -220,6 +229,23 @@ def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
     return msgspec.convert(fields, LlmSettings)
 
 
+def _provider_fields(settings: Settings, fields: Record) -> Record:
+    """Return what `provider: groq` or `provider: azure:responses:DEPLOYMENT` says; written keys take precedence."""
+    from evalloom.settings import providers
+
+    name = fields["provider"]
+    parts = providers.parse(name, settings.providers, needs_model=False)
+    if parts is None:
+        hint = providers.suggestion(name, settings.providers)
+        raise usage_error("unknown_provider", f"there is no provider {quote(name)}{hint}")
+    described = providers.fields_of(parts, environment(settings.folder))
+    if "vendor" not in described:
+        # A declared llm has a row even where a name has none: `provider: anthropic` must not mean OPENAI_API_KEY.
+        described |= {"provider": parts.vendor.name, "vendor": parts.vendor}
+    written = {key: fields[key] for key in ("protocol", "model") if fields.get(key)}
+    return {**described, **written}
+
+
 # -- lookup ------------------------------------------------------------------------------------------
 
 
@@ -227,10 +253,11 @@ def profile(settings: Settings, name: str) -> Profile:
     """Look up a profile; the name of an llm, such as `echo`, `scripted:FILE` or `openai:MODEL`, is a profile too."""
     if name in settings.profiles:
         return settings.profiles[name]
-    if name in settings.llms or parse_llm_name(name):
+    if name in settings.llms or is_llm_name(name, settings.providers):
         return Profile(name, name, name)
     known = [*settings.profiles, *settings.llms]
-    raise usage_error("unknown_profile", f"there is no profile or llm {quote(name)}{suggest_llm(name, known)}")
+    hint = suggest_llm(name, known, settings.providers)
+    raise usage_error("unknown_profile", f"there is no profile or llm {quote(name)}{hint}")
 
 
 def first_profile(settings: Settings) -> Profile:
@@ -253,26 +280,87 @@ def llm_of(settings: Settings, name: str) -> LlmSettings:
     """The llm of that name, declared or not, with its URL, its headers and its price filled in."""
     llm = settings.llms.get(name) or _undeclared_llm(settings, name)
     if llm is None:
-        message = f"there is no llm {quote(name)} in {_file(settings)}{suggest_llm(name, list(settings.llms))}"
-        raise usage_error("unknown_llm", message)
+        hint = suggest_llm(name, list(settings.llms), settings.providers)
+        raise usage_error("unknown_llm", f"there is no llm {quote(name)} in {_file(settings)}{hint}")
     variables = environment(settings.folder)
-    base_url = llm.base_url or _base_url(llm.protocol, variables)
-    return msgspec.structs.replace(llm, base_url=base_url, headers=_headers(llm, variables))
+    headers = _headers(llm, variables) if llm.is_trusted else llm.headers
+    return msgspec.structs.replace(llm, base_url=_address(llm, variables), headers=headers)
+
+
+llm_by_name = llm_of
+
+
+def resolve(
+    settings: Settings,
+    name: str,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    label: str = "",
+    is_trusted: bool = True,
+) -> LlmSettings:
+    """Build the settings of an llm from a name and changes to it; nothing is sent, and no key is read.
+
+    `name` is any name that `--profile` takes: an llm of evalloom.yaml, `openai:chat:gpt-4o`, `azure:responses:NAME`,
+    `deepseek/deepseek-chat`, `echo`. `overrides` has the keys of an llm in evalloom.yaml: `base_url`, `key_env`
+    (`none` sends no key), `headers`, `timeout_s`, `retries`, `price`, `model`, `api_version`, …; every other key is a
+    parameter, sent with each request (`temperature`, `max_tokens`, `reasoning_effort`, `response_format`), and None
+    removes one. `label` is the name that the llm gets, where several share one `name`.
+
+    `is_trusted=False` is for values from a data file, such as a downloaded promptfoo configuration. Then `${VARIABLE}`
+    in headers stays as it is, and a key goes only to the hosts of its provider, to those of the owner's evalloom.yaml
+    and environment, and to loopback: `key_of` raises `key_not_sent` for any other. A `key_env` that is not one of the
+    provider's variables raises it here.
+
+    The result is not complete yet. Register it, and use its name from then on:
+
+        settings = with_llms(settings, [resolve(settings, "openai:chat:gpt-4o", {"temperature": 0}, label="cold")])
+        llm_of(settings, "cold")     # address and headers filled in
+
+    Raises EvalloomError: unknown_llm, provider_unsupported, model_missing, address_missing, key_not_sent, or
+    bad_provider for an override of a wrong type.
+    """
+    from evalloom.settings import override
+
+    llm = settings.llms.get(name) or _undeclared_llm(settings, name)
+    if llm is None:
+        hint = suggest_llm(name, list(settings.llms), settings.providers)
+        raise usage_error("unknown_llm", f"there is no llm {quote(name)} in {_file(settings)}{hint}")
+    variables = environment(settings.folder)
+    if is_trusted or llm.protocol in OFFLINE_PROTOCOLS:
+        return msgspec.structs.replace(override.apply(llm, overrides), name=label or name, key_name=name)
+    expanded = msgspec.structs.replace(llm, headers=_headers(llm, variables))
+    return override.apply_untrusted(expanded, overrides, label or name, variables)
+
+
+def with_llms(settings: Settings, llms: Iterable[LlmSettings]) -> Settings:
+    """Return settings in which further llms are declared, under their names."""
+    return msgspec.structs.replace(settings, llms={**settings.llms, **{llm.name: llm for llm in llms}})
 
 
 def _undeclared_llm(settings: Settings, name: str) -> LlmSettings | None:
-    """The llm that a name such as `openai:MODEL` describes."""
-    parts = parse_llm_name(name)
-    if parts is None:
-        return None
-    protocol, rest = parts
-    if protocol == "scripted":
+    """The llm that a name such as `openai:MODEL` or `groq:MODEL` describes."""
+    protocol, colon, rest = name.partition(":")
+    if protocol == "scripted" and rest:
         llm = _merge_llm(name, settings, {"protocol": protocol, "file": rest})
         # In the settings, the file is relative to their folder; on the command line, to the working folder.
         return llm if exists(llm.folder, rest) else msgspec.structs.replace(llm, folder=Path())
-    if protocol == "echo":
+    if protocol == "echo" and not rest and not colon:
         return _merge_llm(name, settings, {"protocol": protocol, "model": "echo"})
-    return _merge_llm(name, settings, {"protocol": protocol, "model": rest or _model(settings, protocol)})
+    from evalloom.settings import providers
+
+    parts = providers.parse(name, settings.providers)
+    if parts is None:
+        return None
+    fields = providers.fields_of(parts, environment(settings.folder))
+    providers.require_model(name, parts, fields["model"])
+    vendor = fields.pop("vendor", None)
+    # The two oldest names take everything from `defaults`, as an llm without a provider does.
+    own = {"protocol": fields["protocol"], "model": fields["model"]}
+    if vendor is None:
+        return _merge_llm(name, settings, own)
+    defaults = {key: value for key, value in settings.defaults.items() if key not in _CONNECTION}
+    llm = _merge_llm(name, msgspec.structs.replace(settings, defaults=defaults), own)
+    return msgspec.structs.replace(llm, provider=vendor.name, vendor=vendor)
 
 
 def _model(settings: Settings, protocol: str) -> str:
@@ -285,7 +373,19 @@ def _model(settings: Settings, protocol: str) -> str:
     return model
 
 
+def _address(llm: LlmSettings, variables: Mapping[str, str]) -> str:
+    if llm.vendor is None:
+        return llm.base_url or _base_url(llm.protocol, variables)
+    from evalloom.settings import providers
+
+    url, variable = providers.address(llm, llm.vendor, variables)
+    if variable and (error := url_error(url)):
+        raise usage_error("bad_base_url", f"{variable}: {error}")
+    return url
+
+
 def _base_url(protocol: str, variables: Mapping[str, str]) -> str:
+    protocol = "openai" if protocol == "responses" else protocol
     variable = f"{protocol.upper()}_BASE_URL"
     url = variables.get(variable, "").strip() if protocol in PUBLIC_URLS else ""
     if url and (error := url_error(url)):
@@ -311,7 +411,18 @@ def _headers(llm: LlmSettings, variables: Mapping[str, str]) -> dict[str, str]:
 def key_of(llm: LlmSettings) -> str:
     """The API key of an llm, from the environment or `.env`; empty where none is needed."""
     names = key_names(llm)
+    if not names:
+        return ""
+    # Deferred: it imports asyncio, and most loads of the settings are for the datasets alone.
+    from evalloom.core.http import is_loopback
+
     variables = environment(llm.folder)
+    url = _address(llm, variables)
+    if not llm.is_trusted and not is_loopback(url):
+        from evalloom.settings import override
+
+        if not override.may_send_key(llm, url, names):
+            return ""
     for name in names:
         if key := variables.get(name, "").strip():
             # The error of the HTTP library would show a key that is not a valid header.
@@ -319,12 +430,7 @@ def key_of(llm: LlmSettings) -> str:
                 message = f"{name}: contains characters that no API key has. Set it again, without line breaks"
                 raise usage_error("bad_key", message)
             return key
-    if not names:
-        return ""
-    # Deferred: it imports asyncio, and most loads of the settings are for the datasets alone.
-    from evalloom.core.http import is_loopback
-
-    if is_loopback(llm.base_url or _base_url(llm.protocol, variables)):
+    if is_loopback(url) or (llm.vendor is not None and not llm.vendor.needs_key and not llm.key_env):
         return ""
     raise usage_error("key_missing", f"llm {quote(llm.name)}: no API key. Set {' or '.join(names)}.")
 
@@ -332,9 +438,20 @@ def key_of(llm: LlmSettings) -> str:
 def key_names(llm: LlmSettings) -> tuple[str, ...]:
     """The environment variables with the key of an llm, in order of precedence; none where it takes no key."""
     has_key_header = any(keys.is_key_header(name) for name in llm.headers)
-    if llm.protocol not in PUBLIC_URLS or llm.key_env == "none" or has_key_header:
+    if llm.protocol in OFFLINE_PROTOCOLS or llm.key_env == "none" or has_key_header:
         return ()
-    return (llm.key_env,) if llm.key_env else keys.names_for(llm.name, llm.protocol)
+    if llm.key_env:
+        return (llm.key_env,)
+    own, *common = keys.names_for(llm.key_name or llm.name, llm.protocol)
+    if llm.vendor is not None:
+        return (own, *llm.vendor.keys) if llm.vendor.keys or llm.vendor.needs_key else ()
+    if not llm.base_url or llm.base_url in PUBLIC_URLS.values():
+        return (own, *common)
+    from evalloom.settings import providers
+
+    # An llm with an address and no provider is asked with the key of that address; by HOP-5, OPENAI_API_KEY is last.
+    vendor = providers.by_host(llm.base_url)
+    return tuple(dict.fromkeys((own, *(vendor.keys if vendor else ()), *common)))
 
 
 def secrets(settings: Settings) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,20 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Path as Steps
 from evalloom.core.model import Record
 from evalloom.core.text import did_you_mean, quote, type_name
 from evalloom.settings import keys
-from evalloom.settings.file import ENGINE_KEYS, PROTOCOLS, PUBLIC_URLS, LlmSection, SettingsFile, schema
+from evalloom.settings.file import (
+    ENGINE_KEYS,
+    OFFLINE_PROTOCOLS,
+    PUBLIC_URLS,
+    LlmSection,
+    ProviderSection,
+    SettingsFile,
+    schema,
+)
 from evalloom.settings.section import Section
 
 Error = tuple[Steps, str]
@@ -235,6 +244,7 @@ def _reference_errors(
     """Values of the right type that refer to nothing. Values of a wrong type are skipped."""
     llms, profiles = object_in(written, "llms"), object_in(written, "profiles")
     defaults, run = object_in(written, "defaults"), object_in(written, "run")
+    providers = _provider_sections(written)
     if is_open:
         known_keys = [*SettingsFile.__struct_fields__, *(section.name for section in sections)]
         for name in written:
@@ -244,16 +254,19 @@ def _reference_errors(
         if not path[1].strip() or not path[1].isprintable():
             yield path, "expected a name on one line"
     for name in llms:
-        yield from _llm_errors(defaults, object_in(llms, name), ("llms", name), folder)
+        yield from _llm_errors(defaults, object_in(llms, name), ("llms", name), folder, providers)
     yield from _connection_errors(defaults, ("defaults",))
-    for name in profiles:
+    for name, provider in object_in(written, "providers").items():
+        if isinstance(provider, dict):
+            yield from _provider_errors(provider, ("providers", name), name in providers)
+    for name, written_profile in ((name, object_in(profiles, name)) for name in profiles):
         for role in ("run", "verify"):
-            yield from _name_errors(("profiles", name, role), object_in(profiles, name).get(role), llms, "llm")
+            yield from _name_errors(("profiles", name, role), written_profile.get(role), llms, "llm", providers)
     for role in ("judge", "embeddings"):
-        yield from _name_errors((role,), written.get(role), llms, "llm")
+        yield from _name_errors((role,), written.get(role), llms, "llm", providers)
     profiles_and_llms = {**profiles, **llms}
     for number, name in enumerate(list_in(run, "profiles")):
-        yield from _name_errors(("run", "profiles", number), name, profiles_and_llms, "profile or llm")
+        yield from _name_errors(("run", "profiles", number), name, profiles_and_llms, "profile or llm", providers)
     for number, name in enumerate(list_in(written, "datasets")):
         if isinstance(name, str) and not exists(folder, name):
             yield ("datasets", number), f"there is no file or folder {quote((folder / name).as_posix())}"
@@ -272,30 +285,46 @@ def _reference_errors(
         ):
             for name in names:
                 if own.get(name) not in section.local:
-                    yield from _name_errors((section.name, name), own.get(name), declared, kind)
+                    yield from _name_errors((section.name, name), own.get(name), declared, kind, providers)
         yield from (((section.name, *path), message) for path, message in section.check(own, folder))
 
 
-def _name_errors(path: Steps, name: Any, declared: Record, kind: str) -> Iterator[Error]:
-    if isinstance(name, str) and name not in declared and parse_llm_name(name) is None:
-        yield path, f"there is no {kind} {quote(name)}{suggest_llm(name, list(declared))}"
+def _name_errors(
+    path: Steps, name: Any, declared: Record, kind: str, sections: Mapping[str, ProviderSection]
+) -> Iterator[Error]:
+    if not isinstance(name, str) or name in declared:
+        return
+    try:
+        if not is_llm_name(name, sections):
+            yield path, f"there is no {kind} {quote(name)}{suggest_llm(name, list(declared), sections)}"
+    except EvalloomError as error:
+        yield path, error.args[0]
 
 
-def parse_llm_name(name: str) -> tuple[str, str] | None:
-    """Protocol and model, or file, of a name that needs no declaration, such as `openai:MODEL`."""
+def is_llm_name(name: str, sections: Mapping[str, ProviderSection]) -> bool:
+    """Whether a name needs no declaration: `echo`, `scripted:FILE`, `openai:MODEL`, `groq/MODEL`.
+
+    Raises EvalloomError for a provider that is known and cannot be called.
+    """
     protocol, colon, rest = name.partition(":")
-    if protocol not in PROTOCOLS or (colon and not rest) or (protocol == "echo" and rest):
-        return None
-    return None if protocol == "scripted" and not rest else (protocol, rest)
+    if protocol in OFFLINE_PROTOCOLS:
+        return bool(rest) if protocol == "scripted" else not colon
+    from evalloom.settings import providers  # deferred: most names are declared, and most llms of tests are offline
+
+    return providers.parse(name, sections) is not None
 
 
-def suggest_llm(name: str, declared: list[str]) -> str:
+def suggest_llm(name: str, declared: list[str], sections: Mapping[str, ProviderSection] = {}) -> str:
     """The end of a message about an unknown llm: a similar name, or all names."""
     declared = [*dict.fromkeys(declared)]
+    if hint := did_you_mean(name, [*declared, *OFFLINE_PROTOCOLS, *PUBLIC_URLS]):
+        return hint
+    from evalloom.settings import providers
+
+    if hint := providers.suggestion(name, sections):
+        return hint
     known = f"Known: {', '.join(declared[:12])}. " if declared else ""
-    return did_you_mean(name, [*declared, *PROTOCOLS]) or (
-        f". {known}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL"
-    )
+    return f". {known}Without a declaration: echo, scripted:FILE, openai:MODEL, anthropic:MODEL, PROVIDER:MODEL"
 
 
 # Names of our keys in other tools. Sent as a parameter, `api_base` would have no effect on where requests go.
@@ -303,7 +332,6 @@ _FOREIGN_KEYS = {
     "url": "base_url",
     "api_base": "base_url",
     "endpoint": "base_url",
-    "provider": "protocol",
     "type": "protocol",
     "model_name": "model",
     "rpm": "requests_per_minute",
@@ -314,10 +342,31 @@ _FOREIGN_KEYS = {
 }
 
 
-def _llm_errors(defaults: Record, llm: Record, path: Steps, folder: Path) -> Iterator[Error]:
+def _provider_sections(written: Record) -> dict[str, ProviderSection]:
+    """The providers of a file that has not been checked yet: those of the right types."""
+    sections = {}
+    for name, section in object_in(written, "providers").items():
+        try:
+            sections[name] = msgspec.convert(present(section) if isinstance(section, dict) else {}, ProviderSection)
+        except msgspec.ValidationError:
+            sections[name] = ProviderSection()
+    return sections
+
+
+def _provider_errors(provider: Record, path: Steps, is_known: bool) -> Iterator[Error]:
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", str(path[-1]), re.ASCII):
+        yield path, "expected a name of letters, digits, '-', '_' and '.'"
+    yield from _connection_errors(provider, path, tuple(ProviderSection.__struct_fields__))
+
+
+def _llm_errors(
+    defaults: Record, llm: Record, path: Steps, folder: Path, providers: Mapping[str, ProviderSection]
+) -> Iterator[Error]:
     merged = {**defaults, **present(llm)}
-    protocol, file = merged.get("protocol", "openai"), merged.get("file")
-    if protocol in tuple(PUBLIC_URLS) and not merged.get("model"):
+    protocol, file, provider = merged.get("protocol", "openai"), merged.get("file"), merged.get("provider")
+    if isinstance(provider, str) and provider:
+        yield from _provider_name_errors(provider, merged, path, providers)
+    elif isinstance(protocol, str) and protocol not in OFFLINE_PROTOCOLS and not merged.get("model"):
         yield (*path, "model"), "missing. Name the model as its provider calls it"
     if protocol == "scripted" and not file:
         yield (*path, "file"), "missing. Name the file with the rules of the script"
@@ -326,9 +375,27 @@ def _llm_errors(defaults: Record, llm: Record, path: Steps, folder: Path) -> Ite
     yield from _connection_errors(llm, path)
 
 
-def _connection_errors(llm: Record, path: Steps) -> Iterator[Error]:
+def _provider_name_errors(
+    name: str, llm: Record, path: Steps, sections: Mapping[str, ProviderSection]
+) -> Iterator[Error]:
+    """Errors in `provider` of an llm: an unknown one, or no model there and under `model`."""
+    from evalloom.settings import providers  # deferred: few llms have one
+
+    try:
+        parts = providers.parse(name, sections, needs_model=False)
+    except EvalloomError as error:
+        yield (*path, "provider"), error.args[0]
+        return
+    if parts is None:
+        yield (*path, "provider"), f"there is no provider {quote(name)}{providers.suggestion(name, sections)}"
+    elif not (parts.model or parts.vendor.model or llm.get("model")):
+        yield (*path, "model"), "missing. Name the model as its provider calls it"
+
+
+def _connection_errors(
+    llm: Record, path: Steps, known: tuple[str, ...] = LlmSection.__struct_fields__
+) -> Iterator[Error]:
     """Parameters that look like misspelled keys, and errors in the URL, key variable and headers."""
-    known = LlmSection.__struct_fields__
     for name in llm:
         if name in known:
             continue

@@ -14,8 +14,9 @@ from evalloom.settings.section import Count, PositiveInt, Seconds, Section
 
 FILE_NAME = "evalloom.yaml"
 # The llms themselves are in a layer above, so their protocols are listed here.
-ProtocolName = Literal["openai", "anthropic", "scripted", "echo"]
+ProtocolName = Literal["openai", "responses", "anthropic", "scripted", "echo"]
 PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
+OFFLINE_PROTOCOLS = ("scripted", "echo")
 PUBLIC_URLS = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com"}
 
 Amount = Annotated[float, Meta(ge=0)]
@@ -39,6 +40,9 @@ class LlmKeys(Struct, frozen=True, kw_only=True):
     """How an llm is reached, and the parameters that it gets."""
 
     protocol: Annotated[ProtocolName, Meta(description="The protocol of the llm.")] = "openai"
+    provider: Annotated[
+        str, Meta(description="Who serves it, such as groq or azure:responses; gives address, key and protocol.")
+    ] = ""
     model: Annotated[str, Meta(description="The model's name at its provider.")] = ""
     base_url: Annotated[str, Meta(description="Where it is served, such as http://localhost:8000/v1.")] = ""
     params: Annotated[Record, Meta(description="Sent with every request.")] = {}
@@ -46,6 +50,7 @@ class LlmKeys(Struct, frozen=True, kw_only=True):
         ""
     )
     headers: Annotated[dict[str, str], Meta(description="HTTP headers; a value may contain ${VARIABLE}.")] = {}
+    api_version: Annotated[str, Meta(description="The version of Azure's API.")] = ""
     timeout_s: Seconds = 120.0
     retries: Count = 5
     concurrency: Annotated[Count, Meta(description="Requests at once; 0 is as many as -j allows.")] = 0
@@ -86,6 +91,20 @@ class LlmSection(LlmKeys, frozen=True, kw_only=True):
     response_format: Record | UnsetType = UNSET
     tool_choice: Any = UNSET
     user: str | UnsetType = UNSET
+
+
+class ProviderSection(Struct, frozen=True, forbid_unknown_fields=True):
+    """A provider of llms: a new one, or changes to one of the built-in table."""
+
+    base_url: Annotated[str, Meta(description="Where it is served, such as https://llm.example.com/v1.")] = ""
+    key_env: Annotated[str, Meta(description="The environment variable with the key; `none` when it needs no key.")] = (
+        ""
+    )
+    protocol: Annotated[Literal["openai", "responses", "anthropic"], Meta(description="What it speaks.")] | None = None
+    key_header: Annotated[str, Meta(description="The HTTP header with the key, such as api-key.")] = ""
+    hosts: Annotated[
+        list[str], Meta(title="a list of hosts", description="Further hosts to which its key may be sent.")
+    ] = []
 
 
 class ProfileSection(Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,6 +168,9 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
 
     defaults: Annotated[LlmSection, Meta(description="Defaults for every llm.")] | UnsetType = UNSET
     llms: Annotated[dict[str, LlmSection], Meta(description="The llms, by name.")] = {}
+    providers: Annotated[
+        dict[str, ProviderSection], Meta(description="Providers of llms, by the first word of a name.")
+    ] = {}
     profiles: Annotated[
         dict[str, ProfileSection], Meta(description="Named choices of llms; the first one is the default.")
     ] = {}

@@ -1,0 +1,461 @@
+"""The providers of llms that have a name: their address, the variables with their key, their protocol.
+
+One row per provider; `docs/providers.md` shows the same table. The names are those that the vendors, promptfoo and
+LiteLLM use.
+"""
+
+from __future__ import annotations
+
+from evalloom.settings.llm import Vendor
+
+_CHAT = ("chat",)
+_RESPONSES = ("chat", "responses", "embedding")
+_LOCAL = ("chat", "completion", "embedding")
+
+VENDORS: tuple[Vendor, ...] = (
+    Vendor(
+        "openai",
+        "OpenAI",
+        "https://api.openai.com/v1",
+        ("OPENAI_API_KEY",),
+        url_env=("OPENAI_BASE_URL",),
+        hosts=(".api.openai.com",),
+        kinds=_RESPONSES,
+    ),
+    Vendor(
+        "anthropic",
+        "Anthropic",
+        "https://api.anthropic.com",
+        ("ANTHROPIC_API_KEY",),
+        ("claude",),
+        protocol="anthropic",
+        url_env=("ANTHROPIC_BASE_URL",),
+        kinds=("messages",),
+    ),
+    Vendor(
+        "azure",
+        "Azure OpenAI",
+        "",
+        ("AZURE_OPENAI_API_KEY", "AZURE_API_KEY"),
+        ("azureopenai", "azure_ai"),
+        url_env=(
+            "AZURE_OPENAI_ENDPOINT",
+            "AZURE_API_BASE",
+            "AZURE_OPENAI_API_BASE_URL",
+            "AZURE_OPENAI_BASE_URL",
+            "AZURE_API_BASE_URL",
+            "AZURE_API_HOST",
+            "AZURE_OPENAI_API_HOST",
+        ),
+        hosts=(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
+        key_header="api-key",
+        kinds=_RESPONSES,
+        note="The model is the name of the deployment. `api_version`, `AZURE_OPENAI_API_VERSION`, `AZURE_API_VERSION` "
+        "or `OPENAI_API_VERSION` selects the address of the deployment; without it, the v1 endpoint is used.",
+    ),
+    Vendor(
+        "google",
+        "Google Gemini",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+        ("gemini", "palm", "vertex", "vertex_ai"),
+        note="`vertex:gemini-…` is answered by the Gemini API, with its key.",
+    ),
+    Vendor(
+        "mistral",
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        ("MISTRAL_API_KEY",),
+        url_env=("MISTRAL_API_BASE_URL", "MISTRAL_API_BASE", "MISTRAL_BASE_URL"),
+    ),
+    Vendor(
+        "deepseek",
+        "DeepSeek",
+        "https://api.deepseek.com/v1",
+        ("DEEPSEEK_API_KEY",),
+        url_env=("DEEPSEEK_BASE_URL", "DEEPSEEK_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "groq",
+        "Groq",
+        "https://api.groq.com/openai/v1",
+        ("GROQ_API_KEY",),
+        url_env=("GROQ_BASE_URL", "GROQ_API_BASE"),
+        kinds=("chat", "responses"),
+    ),
+    Vendor(
+        "together",
+        "Together AI",
+        "https://api.together.xyz/v1",
+        ("TOGETHER_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_API_KEY"),
+        ("togetherai", "together_ai"),
+        url_env=("TOGETHER_BASE_URL", "TOGETHER_AI_API_BASE"),
+        hosts=("api.together.ai",),
+    ),
+    Vendor(
+        "openrouter",
+        "OpenRouter",
+        "https://openrouter.ai/api/v1",
+        ("OPENROUTER_API_KEY",),
+        url_env=("OPENROUTER_BASE_URL", "OPENROUTER_API_BASE"),
+    ),
+    Vendor(
+        "moonshot",
+        "Moonshot AI, international",
+        "https://api.moonshot.ai/v1",
+        ("MOONSHOT_API_KEY",),
+        ("moonshotai",),
+        url_env=("MOONSHOT_BASE_URL", "MOONSHOT_API_BASE"),
+        hosts=("api.moonshot.cn",),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "kimi",
+        "Moonshot AI, China",
+        "https://api.moonshot.cn/v1",
+        ("MOONSHOT_API_KEY", "KIMI_API_KEY"),
+        ("moonshot-cn",),
+        url_env=("MOONSHOT_BASE_URL", "MOONSHOT_API_BASE"),
+        hosts=("api.moonshot.ai",),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "dashscope",
+        "Alibaba Cloud Model Studio, international",
+        "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        ("DASHSCOPE_API_KEY",),
+        ("alibaba", "alicloud", "aliyun"),
+        url_env=("DASHSCOPE_BASE_URL", "DASHSCOPE_API_BASE"),
+        hosts=("dashscope.aliyuncs.com", "dashscope-us.aliyuncs.com"),
+    ),
+    Vendor(
+        "qwen",
+        "Alibaba Cloud Model Studio, China",
+        "https://dashscope.aliyuncs.com/compatible-mode/v1",
+        ("DASHSCOPE_API_KEY",),
+        ("bailian", "dashscope-cn"),
+        url_env=("DASHSCOPE_BASE_URL", "DASHSCOPE_API_BASE"),
+        hosts=("dashscope-intl.aliyuncs.com", "dashscope-us.aliyuncs.com"),
+    ),
+    Vendor(
+        "zhipu",
+        "Zhipu AI (BigModel), China",
+        "https://open.bigmodel.cn/api/paas/v4",
+        ("ZHIPUAI_API_KEY", "ZHIPU_API_KEY", "BIGMODEL_API_KEY"),
+        ("zhipuai", "glm", "bigmodel"),
+        url_env=("ZHIPUAI_BASE_URL",),
+    ),
+    Vendor(
+        "zai",
+        "Z.AI, international",
+        "https://api.z.ai/api/paas/v4",
+        ("ZAI_API_KEY", "Z_AI_API_KEY"),
+        ("z-ai", "z.ai"),
+        url_env=("ZAI_BASE_URL", "ZAI_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "siliconflow",
+        "SiliconFlow",
+        "https://api.siliconflow.cn/v1",
+        ("SILICONFLOW_API_KEY",),
+        url_env=("SILICONFLOW_BASE_URL", "SILICONFLOW_API_BASE"),
+        hosts=("api.siliconflow.com",),
+    ),
+    Vendor(
+        "volcengine",
+        "Doubao (Volcengine Ark)",
+        "https://ark.cn-beijing.volces.com/api/v3",
+        ("ARK_API_KEY", "VOLCENGINE_API_KEY"),
+        ("doubao", "ark"),
+        url_env=("ARK_BASE_URL", "VOLCENGINE_API_BASE"),
+        kinds=_RESPONSES,
+    ),
+    Vendor(
+        "minimax",
+        "MiniMax",
+        "https://api.minimax.io/v1",
+        ("MINIMAX_API_KEY",),
+        url_env=("MINIMAX_BASE_URL", "MINIMAX_API_BASE"),
+        hosts=("api.minimaxi.com", "api.minimax.chat"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "hunyuan",
+        "Tencent Hunyuan",
+        "https://api.hunyuan.cloud.tencent.com/v1",
+        ("HUNYUAN_API_KEY",),
+        ("tencent",),
+        url_env=("HUNYUAN_BASE_URL",),
+    ),
+    Vendor(
+        "qianfan",
+        "Baidu Qianfan",
+        "https://qianfan.baidubce.com/v2",
+        ("QIANFAN_API_KEY",),
+        ("baidu", "ernie"),
+        url_env=("QIANFAN_BASE_URL",),
+    ),
+    Vendor(
+        "stepfun",
+        "StepFun",
+        "https://api.stepfun.com/v1",
+        ("STEPFUN_API_KEY", "STEP_API_KEY"),
+        url_env=("STEPFUN_BASE_URL",),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "modelscope",
+        "ModelScope",
+        "https://api-inference.modelscope.cn/v1",
+        ("MODELSCOPE_API_KEY", "MODELSCOPE_SDK_TOKEN"),
+        url_env=("MODELSCOPE_BASE_URL",),
+    ),
+    Vendor(
+        "xai",
+        "xAI",
+        "https://api.x.ai/v1",
+        ("XAI_API_KEY",),
+        ("grok", "x-ai"),
+        url_env=("XAI_BASE_URL", "XAI_API_BASE_URL", "XAI_API_BASE"),
+        hosts=(".api.x.ai",),
+        kinds=("chat", "responses"),
+    ),
+    Vendor(
+        "perplexity",
+        "Perplexity",
+        "https://api.perplexity.ai",
+        ("PERPLEXITY_API_KEY", "PERPLEXITYAI_API_KEY"),
+        url_env=("PERPLEXITY_BASE_URL", "PERPLEXITY_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "cohere",
+        "Cohere",
+        "https://api.cohere.ai/compatibility/v1",
+        ("COHERE_API_KEY", "CO_API_KEY"),
+        ("cohere_chat",),
+        hosts=("api.cohere.com",),
+    ),
+    Vendor(
+        "fireworks",
+        "Fireworks AI",
+        "https://api.fireworks.ai/inference/v1",
+        ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY"),
+        ("fireworks_ai",),
+        url_env=("FIREWORKS_BASE_URL", "FIREWORKS_API_BASE"),
+    ),
+    Vendor(
+        "cerebras",
+        "Cerebras",
+        "https://api.cerebras.ai/v1",
+        ("CEREBRAS_API_KEY",),
+        url_env=("CEREBRAS_BASE_URL", "CEREBRAS_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "nvidia",
+        "NVIDIA NIM",
+        "https://integrate.api.nvidia.com/v1",
+        ("NVIDIA_API_KEY", "NVIDIA_NIM_API_KEY"),
+        ("nvidia_nim",),
+        url_env=("NVIDIA_BASE_URL", "NVIDIA_NIM_API_BASE"),
+    ),
+    Vendor(
+        "github",
+        "GitHub Models",
+        "https://models.github.ai/inference",
+        ("GITHUB_TOKEN", "GITHUB_API_KEY"),
+        url_env=("GITHUB_API_BASE",),
+        hosts=("models.inference.ai.azure.com",),
+    ),
+    Vendor(
+        "huggingface",
+        "Hugging Face Inference Providers",
+        "https://router.huggingface.co/v1",
+        ("HF_TOKEN", "HF_API_TOKEN", "HUGGINGFACE_API_KEY"),
+        ("hf",),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "deepinfra",
+        "DeepInfra",
+        "https://api.deepinfra.com/v1/openai",
+        ("DEEPINFRA_API_KEY", "DEEPINFRA_API_TOKEN"),
+        url_env=("DEEPINFRA_BASE_URL", "DEEPINFRA_API_BASE"),
+    ),
+    Vendor(
+        "sambanova",
+        "SambaNova",
+        "https://api.sambanova.ai/v1",
+        ("SAMBANOVA_API_KEY",),
+        url_env=("SAMBANOVA_BASE_URL", "SAMBANOVA_API_BASE"),
+    ),
+    Vendor(
+        "hyperbolic",
+        "Hyperbolic",
+        "https://api.hyperbolic.xyz/v1",
+        ("HYPERBOLIC_API_KEY",),
+        url_env=("HYPERBOLIC_BASE_URL", "HYPERBOLIC_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "ai21",
+        "AI21",
+        "https://api.ai21.com/studio/v1",
+        ("AI21_API_KEY",),
+        ("ai21_chat",),
+        url_env=("AI21_API_BASE_URL", "AI21_API_BASE"),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "voyage",
+        "Voyage AI",
+        "https://api.voyageai.com/v1",
+        ("VOYAGE_API_KEY",),
+        url_env=("VOYAGE_API_BASE_URL",),
+        kinds=("embedding",),
+    ),
+    Vendor(
+        "vercel",
+        "Vercel AI Gateway",
+        "https://ai-gateway.vercel.sh/v1",
+        ("AI_GATEWAY_API_KEY", "VERCEL_AI_GATEWAY_API_KEY"),
+        ("vercel_ai_gateway",),
+        url_env=("VERCEL_AI_GATEWAY_BASE_URL",),
+    ),
+    Vendor(
+        "abliteration",
+        "abliteration.ai",
+        "https://api.abliteration.ai/v1",
+        ("ABLIT_KEY",),
+        url_env=("ABLIT_API_BASE_URL",),
+        kinds=_CHAT,
+    ),
+    Vendor(
+        "litellm",
+        "LiteLLM proxy",
+        "http://localhost:4000/v1",
+        ("LITELLM_API_KEY", "LITELLM_PROXY_API_KEY", "LITELLM_MASTER_KEY"),
+        ("litellm_proxy",),
+        url_env=("LITELLM_BASE_URL", "LITELLM_PROXY_API_BASE", "LITELLM_API_BASE"),
+        needs_key=False,
+        kinds=("chat", "responses", "completion", "embedding"),
+    ),
+    Vendor(
+        "helicone",
+        "Helicone AI Gateway",
+        "http://localhost:8080/ai",
+        ("HELICONE_API_KEY",),
+        url_env=("HELICONE_BASE_URL",),
+        needs_key=False,
+    ),
+    Vendor(
+        "ollama",
+        "Ollama",
+        "http://localhost:11434/v1",
+        ("OLLAMA_API_KEY",),
+        ("ollama_chat",),
+        url_env=("OLLAMA_BASE_URL", "OLLAMA_API_BASE", "OLLAMA_HOST"),
+        needs_key=False,
+        kinds=_LOCAL,
+        path="/v1",
+    ),
+    Vendor(
+        "llamacpp",
+        "llama.cpp server",
+        "http://localhost:8080/v1",
+        ("LLAMA_API_KEY",),
+        ("llama", "llama.cpp", "llama-cpp", "llamafile"),
+        url_env=("LLAMA_BASE_URL",),
+        needs_key=False,
+        kinds=_LOCAL,
+        path="/v1",
+        model="default",
+    ),
+    Vendor(
+        "localai",
+        "LocalAI",
+        "http://localhost:8080/v1",
+        ("LOCALAI_API_KEY",),
+        url_env=("LOCALAI_BASE_URL",),
+        needs_key=False,
+        kinds=_LOCAL,
+        path="/v1",
+    ),
+    Vendor(
+        "vllm",
+        "vLLM",
+        "http://localhost:8000/v1",
+        ("VLLM_API_KEY", "HOSTED_VLLM_API_KEY"),
+        ("hosted_vllm", "sglang"),
+        url_env=("VLLM_BASE_URL", "HOSTED_VLLM_API_BASE"),
+        needs_key=False,
+        kinds=("chat", "responses", "completion", "embedding"),
+        path="/v1",
+    ),
+    Vendor(
+        "lmstudio",
+        "LM Studio",
+        "http://localhost:1234/v1",
+        ("LM_STUDIO_API_KEY",),
+        ("lm_studio",),
+        url_env=("LM_STUDIO_BASE_URL", "LM_STUDIO_API_BASE"),
+        needs_key=False,
+        kinds=_LOCAL,
+        path="/v1",
+    ),
+)
+
+BY_NAME: dict[str, Vendor] = {name: vendor for vendor in VENDORS for name in (vendor.name, *vendor.aliases)}
+KEY_VARIABLES: frozenset[str] = frozenset(name for vendor in VENDORS for name in vendor.keys)
+
+API_VERSIONS = ("AZURE_OPENAI_API_VERSION", "AZURE_API_VERSION", "OPENAI_API_VERSION")
+"""The variables with the version of Azure's API."""
+
+_PROXY = "Run it behind a LiteLLM proxy and name it litellm:MODEL (set LITELLM_BASE_URL)"
+_TARGET = "It is a program or a service and not an llm: make it the target (docs/targets.md)"
+UNSUPPORTED: dict[str, str] = {
+    **dict.fromkeys(("bedrock", "bedrock-agent", "sagemaker"), f"AWS signs requests with IAM credentials. {_PROXY}"),
+    **dict.fromkeys(("watsonx", "bam"), f"IBM issues a token for each session. {_PROXY}"),
+    **dict.fromkeys(
+        ("replicate", "predibase", "nlp_cloud", "petals", "aleph_alpha"), f"It has an API of its own. {_PROXY}"
+    ),
+    **dict.fromkeys(
+        ("snowflake", "databricks", "cloudera", "cloudflare", "cloudflare-ai", "cloudflare-gateway"),
+        "Its address depends on your account. Add it under providers in evalloom.yaml, with base_url and key_env",
+    ),
+    **dict.fromkeys(
+        ("portkey", "truefoundry", "f5", "envoy", "jfrog", "qwak", "adaline"),
+        "Each gateway has an address of its own. Add it under providers in evalloom.yaml, with base_url and key_env",
+    ),
+    **dict.fromkeys(("http", "https", "webhook"), f"{_TARGET}, as http:URL"),
+    **dict.fromkeys(("exec", "golang", "ruby", "docker"), f"{_TARGET}, as command:PROGRAM"),
+    **dict.fromkeys(("python", "package"), f"{_TARGET}, as python:MODULE:FUNCTION"),
+    **dict.fromkeys(
+        ("ws", "websocket", "browser", "mcp", "a2a", "manual-input", "sequence"),
+        f"{_TARGET}, as a Python function that speaks to it",
+    ),
+    **dict.fromkeys(
+        ("elevenlabs", "fal", "quiverai", "modelslab", "bfl"), "It makes sound or pictures, and evalloom tests texts"
+    ),
+    **dict.fromkeys(
+        ("opencode", "openclaw", "agent", "promptfoo", "transformers"),
+        f"{_TARGET}, as a Python function that calls it",
+    ),
+}
+"""Providers that other tools know, and why they are not in the table."""
+
+NO_TEXT = (
+    *("image", "video", "realtime", "live", "moderation", "transcription", "audio", "tts", "stt", "speech", "rerank"),
+    *("assistant", "agents", "agent", "chatkit", "codex", "codex-sdk", "codex-app-server", "codex-desktop"),
+    *("foundry-agent", "claude-agent-sdk", "claude-code", "managed-agent"),
+    *("text-generation", "text-classification", "token-classification", "feature-extraction", "sentence-similarity"),
+)
+"""Second words of names whose API is not that of a chat."""
+
+
+def normal_kind(word: str) -> str:
+    """Return the kind that a second word stands for: `embeddings` is `embedding`."""
+    return {"embeddings": "embedding", "completions": "completion"}.get(word, word)
