@@ -178,6 +178,9 @@ class Response(Struct, frozen=True, omit_defaults=True):
     usage: Usage = NO_USAGE
     model: str = ""
     stop: str = ""
+    """Why it ended: `stop`, `length`, `tool_calls`, `content_filter`, `refusal`, or the word of the server."""
+    logprobs: list[Record] = []
+    """The log probability of each token, where the request asked for it: `{"token": …, "logprob": …}`."""
 
 
 def with_usage(response: Response, **changes: Any) -> Response:

@@ -73,6 +73,11 @@ def _params(params: Record) -> Record:
     if "stop" in translated:
         stop = translated.pop("stop")
         translated["stop_sequences"] = [stop] if isinstance(stop, str) else stop
+    if (effort := translated.pop("reasoning_effort", None)) and effort != "none":
+        # Here the lowest is `low`; what else the model knows (`xhigh`, `max`) is passed on.
+        written = translated.get("output_config")
+        effort = "low" if effort == "minimal" else effort
+        translated["output_config"] = {"effort": effort, **(written if isinstance(written, dict) else {})}
     if "tool_choice" in translated:
         translated["tool_choice"] = _tool_choice(translated["tool_choice"])
     return translated

@@ -32,19 +32,36 @@ Maker = Callable[[LlmSettings, Connect, str], Llm]
 def _openai(llm: LlmSettings, connect: Connect, key: str) -> Llm:
     from evalloom.llms.openai import OpenAi
 
-    return OpenAi(connect(), llm.base_url, llm.model, key, llm.headers, llm.stream)
+    key, headers = _credentials(llm, key)
+    return OpenAi(connect(), llm.base_url, llm.model, key, headers, llm.stream)
+
+
+def _responses(llm: LlmSettings, connect: Connect, key: str) -> Llm:
+    from evalloom.llms.responses import Responses
+
+    key, headers = _credentials(llm, key)
+    return Responses(connect(), llm.base_url, llm.model, key, headers)
 
 
 def _anthropic(llm: LlmSettings, connect: Connect, key: str) -> Llm:
     from evalloom.llms.anthropic import Anthropic
 
-    return Anthropic(connect(), llm.base_url, llm.model, key, llm.headers)
+    key, headers = _credentials(llm, key)
+    return Anthropic(connect(), llm.base_url, llm.model, key, headers)
 
 
 def _embeddings(llm: LlmSettings, connect: Connect, key: str) -> Llm:
     from evalloom.llms.openai import OpenAiEmbeddings
 
-    return OpenAiEmbeddings(connect(), llm.base_url, llm.model, key, llm.headers)
+    key, headers = _credentials(llm, key)
+    return OpenAiEmbeddings(connect(), llm.base_url, llm.model, key, headers)
+
+
+def _credentials(llm: LlmSettings, key: str) -> tuple[str, dict[str, str]]:
+    """Return the key, and the headers; the key is one of them where the provider has a header for it."""
+    if key and llm.vendor is not None and llm.vendor.key_header:
+        return "", {llm.vendor.key_header: key, **llm.headers}
+    return key, llm.headers
 
 
 def _scripted(llm: LlmSettings, connect: Connect, key: str) -> Llm:
@@ -59,7 +76,13 @@ def _echo(llm: LlmSettings, connect: Connect, key: str) -> Llm:
     return Echo(llm.name)
 
 
-LLMS: dict[str, Maker] = {"openai": _openai, "anthropic": _anthropic, "scripted": _scripted, "echo": _echo}
+LLMS: dict[str, Maker] = {
+    "openai": _openai,
+    "responses": _responses,
+    "anthropic": _anthropic,
+    "scripted": _scripted,
+    "echo": _echo,
+}
 """Creates an llm of each protocol. Its module is imported when a profile uses it."""
 OFFLINE = ("scripted", "echo")
 """Protocols without a server: repeatable, so nothing is cached, and free unless they have a price for rehearsal."""
@@ -165,7 +188,12 @@ class Llms:
             self._closing.append(http_client)
             return http_client
 
-        client: Llm = Retry(Limited(Counted(maker(llm, connect, key)), self._limiter(llm)), llm.retries)
+        server = maker(llm, connect, key)
+        if llm.protocol not in OFFLINE and maker is not _embeddings:
+            from evalloom.llms.model_limits import FittedToModel
+
+            server = FittedToModel(server, llm, self._warn)
+        client: Llm = Retry(Limited(Counted(server), self._limiter(llm)), llm.retries)
         if self._options.ends_on_outage:
             from evalloom.core.http import display_url
 

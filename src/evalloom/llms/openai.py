@@ -198,13 +198,23 @@ def _response(answer: Any, body: bytes) -> Response:
     calls = message.get("tool_calls")
     if calls:
         check_depth(calls, body)
+    stop = choice["finish_reason"] if isinstance(choice.get("finish_reason"), str) else ""
+    if stop == "stop" and message.get("refusal") and not message.get("content"):
+        stop = "refusal"
     return Response(
         text=_text(message, body),
         tool_calls=[call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else [],
         usage=_usage(answer.get("usage")),
         model=answer["model"] if isinstance(answer.get("model"), str) else "",
-        stop=choice["finish_reason"] if isinstance(choice.get("finish_reason"), str) else "",
+        stop=stop,
+        logprobs=token_logprobs(choice.get("logprobs")),
     )
+
+
+def token_logprobs(reported: Any) -> list[Record]:
+    """Return the log probabilities of an answer, one for each token; none where the server sent none."""
+    tokens = reported.get("content") if isinstance(reported, dict) else None
+    return [token for token in tokens if isinstance(token, dict)] if isinstance(tokens, list) else []
 
 
 def _vectors(answer: Any, count: int, body: bytes) -> list[list[float]]:

@@ -457,9 +457,10 @@ def key_names(llm: LlmSettings) -> tuple[str, ...]:
 def secrets(settings: Settings) -> list[str]:
     """All values that must never be shown, longest first: a shorter one may be part of a longer one."""
     variables = environment(settings.folder)
-    names = {name for name in variables if name.startswith(keys.PREFIX)} | {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+    names = {name for name in variables if name.startswith(keys.PREFIX) or keys.is_key_variable(name)}
     names |= {name for name in keys.read_dotenv(settings.folder) if keys.is_secret_name(name)}
     names |= {llm.key_env for llm in settings.llms.values()} | {settings.defaults.get("key_env") or ""}
+    names |= {provider.key_env for provider in settings.providers.values()}
     written = [settings.target, settings.defaults, [{"headers": llm.headers} for llm in settings.llms.values()]]
     headers = [text for path, text in leaves(written) if "headers" in path and isinstance(text, str)]
     names |= {name for text in headers for name in keys.variables_in(text)}

@@ -33,6 +33,8 @@ _VARIABLE = lazy_pattern(r"\$\{([^\W\d]\w*)\}")
 _SECRET_NAME = lazy_pattern(r"KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
 _SUSPICIOUS_NAME = lazy_pattern(r"PASS|PWD|CREDENTIAL|AUTH|DSN|COOKIE|SESSION", re.IGNORECASE)
 _USER_IN_URL = lazy_pattern(r"://[^/?#\s]*@")
+_KEY_ENDINGS = ("_API_KEY", "_API_TOKEN", "_MASTER_KEY", "_SDK_TOKEN")
+_KEY_VARIABLES = ("HF_TOKEN", "GITHUB_TOKEN", "ABLIT_KEY")
 _KEY_FIELDS = ("key", "token", "secret", "password")
 _API_KEY_FIELD = lazy_pattern(r"hopkey.*|.*(apikey|secretkey|accesskey|accesstoken|authtoken|authorization)")
 _KEY_HEADERS = ("authorization", "proxyauthorization", "xapikey", "apikey", "xauthtoken")
@@ -74,6 +76,12 @@ def names_for(llm: str, protocol: str) -> tuple[str, ...]:
 def is_secret_name(name: str) -> bool:
     """Whether a variable of this name most likely contains a secret."""
     return bool(_SECRET_NAME.search(name))
+
+
+def is_key_variable(name: str) -> bool:
+    """Whether a variable has the name of a provider's key: any of vendors.py, and others named like them."""
+    # By their form, since the table itself is imported only when a provider is used.
+    return name.endswith(_KEY_ENDINGS) or name in _KEY_VARIABLES
 
 
 def may_be_secret(name: str, value: str) -> bool:
