@@ -24,7 +24,7 @@ _REFUSAL = "not supported|unsupported|deprecated|does not support|only be set"
 _REFUSED = re.compile(
     r"[Uu]nsupported (?:parameter|value): '(\w+)'" rf"|\b({'|'.join(_SAMPLING)})\b[^.]*(?:{_REFUSAL})"
 )
-_SYSTEM_ONLY = ("openai", "azure", "github", "openrouter", "litellm", "helicone", "vercel")
+_KNOWS_DEVELOPER = ("openai", "azure", "github", "openrouter", "litellm", "helicone", "vercel")
 """Providers that accept messages of the role developer; others know system only."""
 
 
@@ -43,7 +43,8 @@ class FittedToModel:
         if settings.protocol != "anthropic" and _REASONING.fullmatch(self._model):
             self._dropped |= set(_SAMPLING)
         vendor = settings.vendor
-        self._renames_developer = self._is_chat and vendor is not None and vendor.name not in _SYSTEM_ONLY
+        self._renames = dict(vendor.renames) if vendor is not None else {}
+        self._renames_developer = self._is_chat and vendor is not None and vendor.name not in _KNOWS_DEVELOPER
         self._noted: set[str] = set()
 
     async def __call__(self, request: Request) -> Response:
@@ -71,6 +72,8 @@ class FittedToModel:
             params = dict(params)
             limit = params.pop("max_tokens")
             params.setdefault("max_completion_tokens", limit)
+        if self._renames and self._renames.keys() & params.keys():
+            params = {self._renames.get(name, name): value for name, value in params.items()}
         return request if params is request.params else structs.replace(request, params=params)
 
     def _learn(self, message: str, params: Record) -> bool:

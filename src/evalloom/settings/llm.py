@@ -30,6 +30,8 @@ class Vendor(Struct, frozen=True):
     """What the second word of a name may be."""
     path: str = ""
     """What an address from the environment needs behind it, where people write it without."""
+    renames: tuple[tuple[str, str], ...] = ()
+    """Parameters that the provider names otherwise: OpenAI's name and its own."""
     model: str = ""
     """The model of a name without one, where a server has only one."""
     note: str = ""

@@ -67,6 +67,7 @@ VENDORS: tuple[Vendor, ...] = (
         "https://api.mistral.ai/v1",
         ("MISTRAL_API_KEY",),
         url_env=("MISTRAL_API_BASE_URL", "MISTRAL_API_BASE", "MISTRAL_BASE_URL"),
+        renames=(("seed", "random_seed"), ("max_completion_tokens", "max_tokens")),
     ),
     Vendor(
         "deepseek",
