@@ -13,6 +13,7 @@ from evalloom.core import expressions, patterns
 from evalloom.core.sandbox import DEFAULT_LIMITS
 from evalloom.core.sandbox import run as sandbox
 from evalloom.pipeline.steps import MAX_OUTPUT
+from evalloom.settings.vendors import VENDORS
 
 HERE = Path(__file__).parent
 PAGE = (HERE.parent / "docs/security.md").read_text(encoding="utf-8")
@@ -48,6 +49,7 @@ def test_the_limits_of_a_search() -> None:
 
 
 DEFAULTS = {"api.openai.com", "api.anthropic.com"}
+PROVIDERS = {urlsplit(vendor.base_url).hostname for vendor in VENDORS}
 # Names of schemas and of this project; nothing is sent there.
 NAMES = {"json-schema.org", "json.schemastore.org", "schemas.openxmlformats.org", "git-lfs.github.com", "github.com"}
 
@@ -56,4 +58,6 @@ def test_the_package_names_no_other_server() -> None:
     sources = [path.read_text(encoding="utf-8") for path in Path(evalloom.__file__).parent.rglob("*.py")]
     urls = [url for source in sources for url in re.findall(r"https?://[\w.-]+\.[a-z]{2,}", source)]
     hosts = {urlsplit(url).hostname for url in urls}
-    assert {host for host in hosts if host and not host.endswith((".example", "example.com"))} <= DEFAULTS | NAMES
+    assert {
+        host for host in hosts if host and not host.endswith((".example", "example.com"))
+    } <= DEFAULTS | PROVIDERS | NAMES

@@ -19,8 +19,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from jsonschema_rs import validator_for
 
-sys.path.insert(0, str(Path(__file__).parent))
-from vendor_schemas import CHAT, EMBEDDINGS, MESSAGES, MISTRAL, RESPONSES
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.llms.vendor_schemas import CHAT, EMBEDDINGS, MESSAGES, MISTRAL, RESPONSES
 
 KEY = "test-key-1234567890"
 VALIDATORS = {
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         SEEN.append({"path": parts.path, "query": parse_qs(parts.query), "headers": headers, "body": body})
         if parts.path.startswith("/moved/"):
             self.send_response(307)
-            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/v1/chat/completions")
+            self.send_header("Location", f"http://{self.headers['Host']}/v1/chat/completions")
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif parts.path not in ROUTES:

@@ -24,7 +24,7 @@ from evalloom.engine.loop import run_loop
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.system import Catalog
 from evalloom.llms import OFFLINE, LlmOptions, Llms
-from evalloom.settings import FILE_NAME, LlmSettings, Settings, key_of, keys, llm_of
+from evalloom.settings import FILE_NAME, Settings, environment, key_of, keys, llm_of
 from evalloom.settings import load as load_settings
 from evalloom.settings import secrets as secrets_of
 from evalloom.targets import BuiltTarget, TargetOptions, build
@@ -68,7 +68,8 @@ def examine(catalog: Catalog, config: str = "", is_offline: bool = False) -> lis
     diagnoses.append(Diagnosis("settings", "ok", where))
     target = _target(settings, catalog) if settings.target else None
     diagnoses += _profiles(settings, needs_llm=not isinstance(target, BuiltTarget) or target.needs_llm)
-    diagnoses += [_key(llm) for llm in settings.llms.values()]
+    diagnoses += _provider_keys(settings)
+    diagnoses += [_key(settings, name) for name in _llm_names(settings)]
     if target is not None:
         diagnoses.append(Diagnosis("target", "ok", target.name) if isinstance(target, BuiltTarget) else target)
     diagnoses += _checks(settings, catalog)
@@ -118,12 +119,31 @@ def _profiles(settings: Settings, needs_llm: bool) -> Iterator[Diagnosis]:
         yield Diagnosis("profiles", "warning", "none in the settings", hint)
 
 
-def _key(llm: LlmSettings) -> Diagnosis:
+def _llm_names(settings: Settings) -> list[str]:
+    """The llms of the settings: those declared, and those that a profile, the judge or the embeddings name."""
+    profiles = [name for profile in settings.profiles.values() for name in (profile.run, profile.verify)]
+    names = [*settings.llms, *profiles, settings.judge, settings.embeddings]
+    return [name for name in dict.fromkeys(names) if name]
+
+
+def _provider_keys(settings: Settings) -> Iterator[Diagnosis]:
+    """The providers whose key is in the environment, so that a name such as groq:MODEL can be used."""
+    from evalloom.settings.vendors import VENDORS  # deferred: other commands need no table
+
+    variables = environment(settings.folder)
+    present = {
+        vendor.name: name for vendor in VENDORS for name in reversed(vendor.keys) if variables.get(name, "").strip()
+    }
+    if present:
+        yield Diagnosis("providers", "ok", ", ".join(f"{vendor} ({name})" for vendor, name in present.items()))
+
+
+def _key(settings: Settings, name: str) -> Diagnosis:
     try:
-        key = key_of(llm)
+        key = key_of(settings.llms.get(name) or llm_of(settings, name))
     except EvalloomError as error:
-        return Diagnosis(f"key of {llm.name}", "error", error.args[0])
-    return Diagnosis(f"key of {llm.name}", "ok", "present" if key else "none needed")
+        return Diagnosis(f"key of {name}", "error", error.args[0])
+    return Diagnosis(f"key of {name}", "ok", "present" if key else "none needed")
 
 
 def _target(settings: Settings, catalog: Catalog) -> BuiltTarget | Diagnosis:
@@ -152,8 +172,16 @@ def _checks(settings: Settings, catalog: Catalog) -> Iterator[Diagnosis]:
 
 
 async def _endpoints(settings: Settings) -> list[Diagnosis]:
-    remote = [name for name, llm in settings.llms.items() if llm.protocol not in OFFLINE]
-    return list(await asyncio.gather(*(_ask(settings, name) for name in remote)))
+    return list(
+        await asyncio.gather(*(_ask(settings, name) for name in _llm_names(settings) if _is_remote(settings, name)))
+    )
+
+
+def _is_remote(settings: Settings, name: str) -> bool:
+    try:
+        return llm_of(settings, name).protocol not in OFFLINE
+    except EvalloomError:
+        return True  # the answer to the question says why
 
 
 async def _ask(settings: Settings, name: str) -> Diagnosis:
