@@ -47,6 +47,20 @@ def test_keys_are_present_or_not_and_never_shown(doctor: Call, monkeypatch: pyte
     assert "recognisable" not in done.out + done.err
 
 
+@pytest.mark.req("WORK-32")
+def test_providers_with_a_key_and_llms_that_only_a_profile_names(
+    doctor: Call, llm_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("evalloom.yaml").write_text("profiles: {a: {run: 'deepseek:m'}, b: {run: 'groq:m'}}\njudge: echo\n")
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "sk-recognisable-5f2a91c07e")
+    monkeypatch.setenv("DEEPSEEK_BASE_URL", f"{llm_server.url}/v1")
+    monkeypatch.delenv("GROQ_API_KEY", raising=False)
+    found = states(done := doctor("--json"))
+    assert "deepseek (DEEPSEEK_API_KEY)" in found["providers"][1] and found["key of deepseek:m"] == ("ok", "present")
+    assert found["endpoint of deepseek:m"][0] == "ok" and found["key of echo"] == ("ok", "none needed")
+    assert "GROQ_API_KEY" in found["key of groq:m"][1] and "recognisable" not in done.out + done.err
+
+
 TOLD = {
     "status-401": ("HTTP 401: the server says 401", "the key is not accepted"),
     "status-403": ("HTTP 403: the server says 403", "the key has no permission"),

@@ -194,6 +194,21 @@ def test_what_a_model_refuses_by_name_is_learned(name: str) -> None:
     assert [warning.split()[2] for warning in warnings] == ["temperature", "top_p"]
 
 
+def test_requests_in_flight_learn_together() -> None:
+    warnings: list[str] = []
+    request = Request([{"role": "user", "content": "hi"}], params={"temperature": 0, "max_tokens": 50})
+
+    async def run() -> list[Response]:
+        llms = Llms(Settings(), LlmOptions(use_cache=False), warnings.append)
+        try:
+            llm = llms.get("openai:future-model")
+            return list(await asyncio.gather(*(llm(request) for _ in range(20))))
+        finally:
+            await llms.close()
+
+    assert {answer.text for answer in asyncio.run(run())} == {"echo: hi"} and len(warnings) == 1
+
+
 def test_another_error_400_is_not_swallowed() -> None:
     with pytest.raises(CallError, match="frobnicate"):
         ask("openai:gpt-4o", Request([{"role": "user", "content": "hi"}], params={"frobnicate": 1}))

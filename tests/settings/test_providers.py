@@ -92,6 +92,7 @@ def test_the_oldest_names_keep_their_identity() -> None:
         ("huggingface:text-generation:gemma", "provider_unsupported", "huggingface:MODEL"),
         ("quiverai:arrow", "provider_unsupported", "tests texts"),
         ("https://example.com", "provider_unsupported", "http:URL"),
+        ("file://ask.py", "provider_unsupported", "python:FILE.py:FUNCTION"),
         ("azure:chat:my-gpt", "address_missing", "AZURE_OPENAI_ENDPOINT"),
     ],
 )

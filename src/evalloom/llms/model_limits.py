@@ -50,10 +50,11 @@ class FittedToModel:
     async def __call__(self, request: Request) -> Response:
         """Return the answer; a parameter that the model refuses by name is left out of this and later requests."""
         for _ in range(len(_SAMPLING) + 1):
+            fitted = self._fit(request)
             try:
-                return await self._llm(self._fit(request))
+                return await self._llm(fitted)
             except CallError as error:
-                if error.code not in ("http_400", "http_422") or not self._learn(error.message, request.params):
+                if error.code not in ("http_400", "http_422") or not self._learn(error.message, fitted.params):
                     raise
         return await self._llm(self._fit(request))
 
@@ -76,14 +77,15 @@ class FittedToModel:
             params = {self._renames.get(name, name): value for name, value in params.items()}
         return request if params is request.params else structs.replace(request, params=params)
 
-    def _learn(self, message: str, params: Record) -> bool:
+    def _learn(self, message: str, sent: Record) -> bool:
         """Remember what the server refused; whether the request can be sent again without it."""
         match = _REFUSED.search(message)
         name = match and (match[1] or match[2])
-        if name == "max_tokens" and self._is_chat and not self._has_new_limit and "max_tokens" in params:
+        # By what was sent, not by what is known: requests in flight at the same time are all refused.
+        if name == "max_tokens" and self._is_chat and "max_tokens" in sent:
             self._has_new_limit = True
             return True
-        if name not in _SAMPLING or name not in params or name in self._dropped:
+        if name not in _SAMPLING or name not in sent:
             return False
         self._dropped.add(name)
         return True

@@ -433,7 +433,7 @@ UNSUPPORTED: dict[str, str] = {
     ),
     **dict.fromkeys(("http", "https", "webhook"), f"{_TARGET}, as http:URL"),
     **dict.fromkeys(("exec", "golang", "ruby", "docker"), f"{_TARGET}, as command:PROGRAM"),
-    **dict.fromkeys(("python", "package"), f"{_TARGET}, as python:MODULE:FUNCTION"),
+    **dict.fromkeys(("python", "file", "package"), f"{_TARGET}, as python:FILE.py:FUNCTION"),
     **dict.fromkeys(
         ("ws", "websocket", "browser", "mcp", "a2a", "manual-input", "sequence"),
         f"{_TARGET}, as a Python function that speaks to it",
