@@ -223,6 +223,12 @@ def test_a_thinking_claude_gets_what_it_accepts(vendor: VendorServer) -> None:
     assert not {"temperature", "top_k", "reasoning_effort"} & body.keys()
 
 
+def test_the_limit_of_an_answer_has_room_for_thinking(vendor: VendorServer) -> None:
+    thinking = {"type": "enabled", "budget_tokens": 8000}
+    ask("anthropic:claude-x", Request([{"role": "user", "content": "hi"}], params={"thinking": thinking}))
+    assert vendor.last()["body"]["max_tokens"] == 12096
+
+
 def test_mistral_has_names_of_its_own(vendor: VendorServer) -> None:
     messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hi"}]
     ask("mistral:mistral-small", Request(messages, params={"seed": 7}))

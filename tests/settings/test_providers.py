@@ -192,6 +192,20 @@ def test_errors_in_the_settings(tmp_path: Path, text: str, words: str) -> None:
     assert raised.value.code == "bad_settings"
 
 
+def test_a_provider_of_the_defaults_is_for_llms_that_say_nothing_else(tmp_path: Path) -> None:
+    text = (
+        "defaults: {provider: groq, headers: {X-A: b}, temperature: 0}\n"
+        "llms:\n  a: {model: m}\n  b: {protocol: openai, model: m}\n  c: {protocol: echo}\n  d: {provider: xai, model: m}\n"
+    )
+    found = load(tmp_path, text)
+    names = ("a", "b", "c", "d", "openai:m", "echo", "mistral:m")
+    llms = {name: llm_of(found, name) for name in names}
+    assert [name for name, llm in llms.items() if "X-A" in llm.headers] == ["a"]
+    hosts = [urlsplit(llms[name].base_url).hostname for name in names]
+    assert hosts == ["api.groq.com", "api.openai.com", None, "api.x.ai", "api.openai.com", None, "api.mistral.ai"]
+    assert all(llm.params == {"temperature": 0} for llm in llms.values())
+
+
 # -- keys ---------------------------------------------------------------------------------------------
 
 

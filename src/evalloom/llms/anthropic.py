@@ -48,7 +48,7 @@ class Anthropic:
 
     def _body(self, request: Request) -> Record:
         params = _params(request.params)
-        body: Record = {"model": self._model, "max_tokens": MAX_TOKENS, **params}
+        body: Record = {"model": self._model, "max_tokens": MAX_TOKENS + _thinking_budget(params), **params}
         body["messages"] = _messages(request.messages)
         system = [message_text(message) for message in request.messages if _is_system(message)]
         if request.tools:
@@ -81,6 +81,13 @@ def _params(params: Record) -> Record:
     if "tool_choice" in translated:
         translated["tool_choice"] = _tool_choice(translated["tool_choice"])
     return translated
+
+
+def _thinking_budget(params: Record) -> int:
+    """Return the tokens for thinking, which count towards the limit of the answer."""
+    thinking = params.get("thinking")
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else 0
+    return budget if isinstance(budget, int) and budget > 0 else 0
 
 
 def _tool_choice(choice: Any) -> Any:

@@ -214,7 +214,7 @@ _CONNECTION = ("provider", "protocol", "base_url", "key_env", "headers", "api_ve
 def _merge_llm(name: str, settings: Settings, own: Record) -> LlmSettings:
     """Merge the declaration of an llm with the defaults of the file."""
     defaults = settings.defaults
-    if own.get("provider") and own["provider"] != defaults.get("provider"):
+    if own.get("provider") != defaults.get("provider") and (own.get("provider") or own.get("protocol")):
         defaults = {key: value for key, value in defaults.items() if key not in _CONNECTION}
     fields = {key: value for key, value in {**present(defaults), **present(own)}.items() if key in LLM_KEYS}
     if fields.get("provider"):

@@ -363,7 +363,9 @@ def _llm_errors(
     defaults: Record, llm: Record, path: Steps, folder: Path, providers: Mapping[str, ProviderSection]
 ) -> Iterator[Error]:
     merged = {**defaults, **present(llm)}
-    protocol, file, provider = merged.get("protocol", "openai"), merged.get("file"), merged.get("provider")
+    protocol, file = merged.get("protocol", "openai"), merged.get("file")
+    # A protocol of its own says that the llm is not of the provider of `defaults`.
+    provider = llm.get("provider") or (None if llm.get("protocol") else defaults.get("provider"))
     if isinstance(provider, str) and provider:
         yield from _provider_name_errors(provider, merged, path, providers)
     elif isinstance(protocol, str) and protocol not in OFFLINE_PROTOCOLS and not merged.get("model"):
