@@ -47,7 +47,13 @@ OUTPUT = click.option(
 _WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml."),
     click.option("--target", default="", cls=CatalogOption, describe=lambda catalog: forms(catalog.all_targets)),
-    click.option("--profile", "profiles", multiple=True, metavar="P", help="Profile or llm to run with; repeatable."),
+    click.option(
+        "--profile",
+        "profiles",
+        multiple=True,
+        metavar="P",
+        help="Profile or llm to run with, such as groq:MODEL; repeatable.",
+    ),
     click.option("-j", "--concurrency", type=int, metavar="N", help="Maximum number of concurrent runs. Default: 16."),
     click.option("--repeat", type=int, metavar="N", help="Run each case N times."),
     click.option(

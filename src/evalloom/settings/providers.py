@@ -60,7 +60,7 @@ def parse(name: str, sections: Mapping[str, ProviderSection], needs_model: bool 
             raise usage_error("provider_unsupported", f"{quote(name)}: evalloom does not call {word}. {reason}.")
         return None
     if not separator:
-        has_model = not needs_model or vendor.model or vendor.name in ("openai", "anthropic")
+        has_model = not needs_model or vendor.model or word in ("openai", "anthropic")
         return ProviderName(vendor, "", "") if has_model else None
     if not rest:
         return None
