@@ -1,0 +1,3 @@
+(function (evalloom_error) {
+  "use strict";
+})
