@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import resource
+import select
 import sys
 from time import process_time
 from typing import Any, NoReturn
@@ -18,24 +19,61 @@ _MEMORY = 64 * 2**20
 _STACK = 768 * 2**10
 _LONGEST = 16 * 2**20
 """The largest answer in bytes."""
+_SPARE = 8
+"""New contexts that are ready."""
+_OFTEN, _SHARED, _COUNTED = 3, 32, 10_000
+"""How often code is called before its context is kept, how many are kept, and how many codes are counted."""
 
 
 def main() -> NoReturn:
     setup = json.loads(sys.argv[1])
     engine = _load("_quickjs", setup["engine"])
-    with open(setup["prelude"], encoding="utf-8") as file:
-        prelude = file.read()
+    parts = _parts(setup["parts"])
+    core, frozen = parts.pop("core"), parts.pop("frozen")
     isolated = _isolate(setup)
     texts: dict[str, str] = {}
-    context = _context(engine, prelude)
+    contexts = [_context(engine, core)]
+    shared: dict[str, tuple[Any, Any]] = {}
+    counts: dict[str, int] = {}
     _write(json.dumps({"ready": True, "isolated": isolated}).encode())
+    waiting = select.poll()
+    waiting.register(0, select.POLLIN)
     while True:
-        size = int.from_bytes(_read(8), "big")
-        request = json.loads(_read(size))
+        # A context takes longer to make than most code to run, so they are made while there is nothing else to do.
+        while len(contexts) < _SPARE and not waiting.poll(0):
+            contexts.append(_context(engine, core))
+        request = json.loads(_read(int.from_bytes(_read(8), "big")))
         texts.update(request.pop("texts"))
-        _write(_answer(engine, context, request, texts).encode("utf-8", "replace"))
-        # While the other side works on the answer.
-        context = _context(engine, prelude)
+        request["parts"] = [parts[name] for name in request["parts"]]
+        key = request["key"]
+        made = shared.pop(key, None)
+        request["frozen"] = ""
+        if made is None:
+            made = contexts.pop() if contexts else _context(engine, core)
+            # Freezing costs more than ten new contexts.
+            counts[key] = counts.get(key, 0) + 1 if key else 0
+            if counts[key] > _OFTEN:
+                request["frozen"] = frozen
+        answer = _answer(engine, made, request, texts)
+        _write(answer.encode("utf-8", "replace"))
+        # Last in the dict is what was used last. What failed may have stopped anywhere, so it is not used again.
+        if key and counts[key] > _OFTEN and answer[0] in "vu":
+            shared[key] = made
+            if len(shared) > _SHARED:
+                del shared[next(iter(shared))]
+        if len(counts) > _COUNTED:
+            counts.clear()
+            shared.clear()
+        del made
+
+
+def _parts(folder: str) -> dict[str, str]:
+    parts = {}
+    for name in os.listdir(folder):
+        if name.endswith(".js"):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                parts[name.removesuffix(".js")] = file.read()
+    return parts
 
 
 def _load(name: str, path: str) -> Any:
@@ -68,11 +106,11 @@ def _isolate(setup: dict[str, Any]) -> bool:
     return True
 
 
-def _context(engine: Any, prelude: str) -> tuple[Any, Any]:
+def _context(engine: Any, core: str) -> tuple[Any, Any]:
     context = engine.Context()
     context.set_memory_limit(_MEMORY)
     context.set_max_stack_size(_STACK)
-    return context, context.eval(prelude)
+    return context, context.eval(core)
 
 
 def _answer(engine: Any, made: tuple[Any, Any], request: dict[str, Any], texts: dict[str, str]) -> str:

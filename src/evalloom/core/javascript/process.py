@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from evalloom.core.javascript.code import JavaScriptError
+from evalloom.core.javascript.parts import FOLDER
 
 _HERE = Path(__file__).parent
 _MEMORY = 512 * 2**20
@@ -145,7 +146,7 @@ def _setup() -> dict[str, Any]:
         raise ImportError("_quickjs")
     setup: dict[str, Any] = {
         "engine": engine.origin,
-        "prelude": str(_HERE / "prelude.js"),
+        "parts": str(FOLDER),
         "memory_bytes": _MEMORY,
         "isolate": None,
     }

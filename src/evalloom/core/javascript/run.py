@@ -17,8 +17,8 @@ from evalloom.core.javascript import process
 from evalloom.core.javascript.code import Code, JavaScriptError, SlowJavaScript
 from evalloom.core.javascript.files import digest_of, home_of, number_of_file, required
 from evalloom.core.javascript.messages import hint_for, module_refused
-from evalloom.core.javascript.more import more_for
-from evalloom.core.javascript.source import as_common_js, bodies
+from evalloom.core.javascript.parts import parts_for
+from evalloom.core.javascript.source import as_common_js, bodies, leaves_no_traces
 from evalloom.core.threads import Threads
 
 INSTALL = "pip install 'evalloom[javascript]'"
@@ -29,6 +29,7 @@ _MEMORY_MB = 64
 _NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _FRAME = re.compile(r"at (?:(?P<function>[^\s()]+) \()?<input>:(?P<line>\d+)")
 _MESSAGE = 600
+_CONVERT = {"bigint": "; convert it with Number()"}
 _THREADS = Threads()
 _turns: dict[Any, Any] = {}
 _slow: set[Code] = set()
@@ -140,22 +141,30 @@ def _entry(code: Code) -> dict[str, Any] | None:
 
 
 def _request(code: Code, names: Mapping[str, Any], limit_s: float, entry: dict[str, Any] | None) -> dict[str, Any]:
+    parts = parts_for(code.source, entry is not None)
     return {
-        "names": list(names),
+        "names": ", ".join(names),
         "values": list(names.values()),
         "file": entry,
         "function": code.function,
         "bodies": () if entry else bodies(code.source),
         "home": home_of(code.file, code.folder),
-        "more": more_for(code.source),
+        "parts": parts,
         "limit": limit_s,
+        "key": "" if entry else _key(code, parts, tuple(names)),
     }
+
+
+@lru_cache(maxsize=4096)
+def _key(code: Code, parts: tuple[str, ...], names: tuple[str, ...]) -> str:
+    """Return the key under which calls of the same code share a context of frozen objects; empty if they do not."""
+    return "" if parts or not leaves_no_traces(code.source) else digest_of("\n".join((*names, code.source)))
 
 
 def _with_files(request: dict[str, Any], files: dict[str, Any], texts: dict[str, str], known: set[str]) -> bytes:
     new = {digest: text for digest, text in texts.items() if digest not in known}
-    if new and not request["more"]:
-        request["more"] = more_for("\n".join(texts.values()))
+    if new:
+        request["parts"] = parts_for("\n".join([*request["bodies"], *texts.values()]) + "require", True)
     whole = {**request, "files": files, "texts": new}
     try:
         return orjson.dumps(whole, option=orjson.OPT_NON_STR_KEYS)
@@ -174,6 +183,8 @@ def _read(answer: str, code: Code, files: dict[str, dict[str, Any]], limit_s: fl
         return _decoded(text)
     if kind == "u":
         return None
+    if kind == "r":
+        raise JavaScriptError(f"expected a result that is JSON, got {text}{_CONVERT.get(text[-6:], '')}", "result")
     if kind == "e":
         raise _thrown(_decoded(text), code, files)
     if kind == "t":
@@ -210,8 +221,6 @@ def _thrown(error: Any, code: Code, files: dict[str, dict[str, Any]]) -> JavaScr
     """Return an error with its message, and the line of the first frame that is not ours."""
     told = {key: str(value) for key, value in error.items()} if isinstance(error, dict) else {}
     message, name, kind = told.get("message", ""), told.get("name", ""), told.get("kind", "")
-    if kind == "result":
-        return JavaScriptError(f"expected a result that is JSON: {message}"[:_MESSAGE], "result")
     if message == "interrupted" and name == "InternalError":
         return _too_slow(LIMIT_S)
     if "out of memory" in message and name in ("InternalError", "RangeError"):

@@ -65,6 +65,31 @@ def _with_return(code: str) -> str:
     return f"{code[: last + 1]} return {expression}" if last >= 0 and expression else code
 
 
+_LEAVES_TRACES = re.compile(
+    r"\b(eval|Function|constructor|prototype|__\w+__|globalThis|this|require|import|async|await|Promise|Proxy|Reflect"
+    r"|Symbol|WeakRef|FinalizationRegistry|Error|delete|class|yield|with|process|console|global|lastIndex)\b"
+    r"|\bObject\s*\.\s*(?!(keys|values|entries|fromEntries|is)\b)|\bset\w+\s*\(|\\u|function\s*\*"
+)
+_ASSIGNED = re.compile(r"(\.\s*)?([\w$]+|[\])}])?\s*(?:\+\+|--|(?<![=!<>])(?:\*\*|<<|>>>?|&&|\|\||\?\?|[-+*/%&|^])?=(?![=>]))")
+_INCREMENTED = re.compile(r"(?:\+\+|--)\s*([\w$.\[]+)")
+_DECLARED = re.compile(r"\b(?:const|let|var)\s+([\w$]+)")
+
+
+@lru_cache(maxsize=4096)
+def leaves_no_traces(source: str) -> bool:
+    """Return whether code assigns to nothing but its own variables, as far as its text shows.
+
+    Such code behaves alike where all built-in objects are frozen. It only has to be right about what code does by
+    accident: code that hides what it does meets frozen objects.
+    """
+    code = _OPAQUE.sub('""', source)
+    if len(source) > 20_000 or "`" in code or _LEAVES_TRACES.search(source):
+        return False
+    own = set(_DECLARED.findall(code))
+    named = all(not dot and name in own for dot, name in _ASSIGNED.findall(code) if dot or name)
+    return named and all(name in own for name in _INCREMENTED.findall(code))
+
+
 @lru_cache(maxsize=256)
 def as_common_js(source: str, is_module: bool = False) -> str:
     """Return an ES module as a CommonJS module with the same lines; other files as they are."""

@@ -1,3 +1,0 @@
-(function (evalloom_error) {
-  "use strict";
-})
