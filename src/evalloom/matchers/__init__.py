@@ -93,6 +93,12 @@ def _python_code() -> tuple[Matcher, ...]:
     return MATCHERS
 
 
+def _javascript_code() -> tuple[Matcher, ...]:
+    from evalloom.matchers.javascript_code import MATCHERS
+
+    return MATCHERS
+
+
 _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
     **dict.fromkeys(("equals", "iequals", "one_of", "only_fields", "structural"), _structural),
     **dict.fromkeys(("contains", "icontains", "contains_all", "contains_any", "icontains_all", "icontains_any"), _text),
@@ -106,6 +112,7 @@ _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
     **dict.fromkeys(("similarity", "semantic"), _similarity),
     **dict.fromkeys(("judge",), _judge),
     **dict.fromkeys(("python",), _python_code),
+    **dict.fromkeys(("javascript",), _javascript_code),
 }
 """The kinds of the engine. The module of a kind is imported when a check of it is first scored."""
 _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
@@ -113,7 +120,6 @@ _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "
 _FUNCTION = "write the check as a Python function"
 _TOOLS = "write tool_calls, which compares the calls of tools"
 _NOT_HERE = {
-    "javascript": f"JavaScript is not run here; {_FUNCTION}",
     "ruby": f"Ruby is not run here; {_FUNCTION}",
     "webhook": f"no webhook is called; {_FUNCTION}",
     "assert_file": "a file of asserts is not read here; write the asserts into this one",
@@ -202,12 +208,17 @@ class Matchers:
 
     def functions_of(self, checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
         """Return the functions that trusted checks and their inner checks name, searched beside the file."""
-        python_checks = [check for check in self._with_inner(checks) if check.kind == "python"]
-        if not python_checks:
-            return {}
-        from evalloom.matchers.python_code import functions_of
+        named = list(self._with_inner(checks))
+        functions: dict[str, Function] = {}
+        if any(check.kind == "python" for check in named):
+            from evalloom.matchers.python_code import functions_of
 
-        return functions_of(python_checks, folder)
+            functions |= functions_of(named, folder)
+        if any(check.kind == "javascript" for check in named):
+            from evalloom.matchers.javascript_code import files_of
+
+            functions |= files_of(named, folder)
+        return functions
 
     def _with_inner(self, checks: Iterable[Check]) -> Iterator[Check]:
         for check in checks:

@@ -56,8 +56,9 @@ def main() -> NoReturn:
                 request["frozen"] = frozen
         answer = _answer(engine, made, request, texts)
         _write(answer.encode("utf-8", "replace"))
-        # Last in the dict is what was used last. What failed may have stopped anywhere, so it is not used again.
-        if key and counts[key] > _OFTEN and answer[0] in "vu":
+        # Last in the dict is what was used last. What failed may have stopped anywhere, and what has left jobs would run
+        # them in the next call, so neither is used again.
+        if key and counts[key] > _OFTEN and answer[0] in "vu" and not _has_jobs(made[0]):
             shared[key] = made
             if len(shared) > _SHARED:
                 del shared[next(iter(shared))]
@@ -163,6 +164,14 @@ def _limit_reached(message: str) -> str:
         return "s"
     # An engine that has no memory for the error itself throws null.
     return "m" if "out of memory" in message or message.strip() in ("null", "") else "x" + message
+
+
+def _has_jobs(context: Any) -> bool:
+    try:
+        context.set_time_limit(0.01)
+        return bool(context.execute_pending_job())
+    except Exception:
+        return True
 
 
 def _read(size: int) -> bytes:

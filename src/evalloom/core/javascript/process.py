@@ -34,6 +34,10 @@ class Unanswered(Exception):
         self.has_computed = has_computed
 
 
+class Crashed(Exception):
+    """The process has ended by itself."""
+
+
 class EngineProcess:
     """One process of the engine."""
 
@@ -116,9 +120,9 @@ class EngineProcess:
             return time.clock_gettime(((~self._process.pid) << 3) | 2)
         return 0.0
 
-    def _died(self) -> JavaScriptError:
+    def _died(self) -> Crashed:
         self.end()
-        return JavaScriptError("the JavaScript engine crashed while it ran this code", "engine")
+        return Crashed()
 
     @property
     def is_alive(self) -> bool:

@@ -33,7 +33,9 @@ _CONVERT = {"bigint": "; convert it with Number()"}
 _THREADS = Threads()
 _turns: dict[Any, Any] = {}
 _slow: set[Code] = set()
-_MOST_SLOW = 1_000
+_required: dict[Code, tuple[str, ...]] = {}
+"""The files that code has required, so that the next call brings them along."""
+_MOST_REMEMBERED = 1_000
 
 close = process.close
 
@@ -64,7 +66,7 @@ def call_quickly(code: Code, names: Mapping[str, Any], limit_s: float = QUICK_S)
     except JavaScriptError as error:
         if error.kind != "time":
             raise
-        if len(_slow) < _MOST_SLOW:
+        if len(_slow) < _MOST_REMEMBERED:
             _slow.add(code)
         raise SlowJavaScript from None
 
@@ -88,27 +90,35 @@ def _call(code: Code, names: Mapping[str, Any], limit_s: float, may_start: bool)
     for name in names:
         if not _NAME.fullmatch(name):
             raise ValueError(f"a parameter of JavaScript cannot be called {name!r}")
-    try:
-        engine = process.borrow(may_start)
-    except (OSError, ValueError, process.Unanswered) as error:
-        raise JavaScriptError(f"the JavaScript engine cannot be started: {error}", "engine") from None
-    if engine is None:
-        raise SlowJavaScript
-    try:
-        return _converse(engine, code, names, limit_s, is_quick=not may_start)
-    except process.Unanswered as error:
-        # On a busy machine a quick call may only have waited for its turn, which says nothing about the code.
-        if not may_start and not error.has_computed:
-            raise SlowJavaScript from None
-        raise _too_slow(limit_s) from None
-    finally:
-        process.give_back(engine)
+    for attempt in range(2):
+        try:
+            engine = process.borrow(may_start)
+        except (OSError, ValueError, process.Unanswered) as error:
+            raise JavaScriptError(f"the JavaScript engine cannot be started: {error}", "engine") from None
+        if engine is None:
+            raise SlowJavaScript
+        try:
+            return _converse(engine, code, names, limit_s, is_quick=not may_start)
+        except process.Crashed:
+            # The process may have been ended from outside while nobody used it.
+            if attempt:
+                break
+        except process.Unanswered as error:
+            # On a busy machine a quick call may only have waited for its turn, which says nothing about the code.
+            if not may_start and not error.has_computed:
+                raise SlowJavaScript from None
+            raise _too_slow(limit_s) from None
+        finally:
+            process.give_back(engine)
+    raise JavaScriptError("the JavaScript engine crashed while it ran this code", "engine")
 
 
 def _converse(engine: process.EngineProcess, code: Code, names: Mapping[str, Any], limit_s: float, is_quick: bool) -> Any:
     """Send the call; when the code requires files, send it again with them."""
     files: dict[str, dict[str, Any]] = {}
     texts: dict[str, str] = {}
+    # Read again for each call, because they may have changed.
+    _add_files(_required.get(code, ()), code, files, texts)
     entry = _entry(code)
     request = _request(code, names, limit_s, entry)
     while True:
@@ -119,15 +129,23 @@ def _converse(engine: process.EngineProcess, code: Code, names: Mapping[str, Any
         engine.texts |= texts.keys()
         if not answer.startswith("n"):
             return _read(answer, code, files, limit_s)
-        for path in _decoded(answer[1:]):
-            if path in files or len(files) >= _MOST_FILES:
-                raise JavaScriptError(f"more than {_MOST_FILES} files are required", "module")
-            file = required(path, code.folder, len(files) + 1)
-            if "text" in file:
-                text = file.pop("text")
-                file["digest"] = digest_of(text)
-                texts[file["digest"]] = text
-            files[path] = file
+        _add_files(_decoded(answer[1:]), code, files, texts)
+        if len(_required) < _MOST_REMEMBERED:
+            _required[code] = tuple(files)
+
+
+def _add_files(paths: Any, code: Code, files: dict[str, dict[str, Any]], texts: dict[str, str]) -> None:
+    if not isinstance(paths, list | tuple):
+        raise JavaScriptError("the engine gave no answer", "engine")
+    for path in paths:
+        if path in files or len(files) >= _MOST_FILES:
+            raise JavaScriptError(f"more than {_MOST_FILES} files are required", "module")
+        file = required(str(path), code.folder, len(files) + 1)
+        if "text" in file:
+            text = file.pop("text")
+            file["digest"] = digest_of(text)
+            texts[file["digest"]] = text
+        files[path] = file
 
 
 def _entry(code: Code) -> dict[str, Any] | None:
@@ -163,7 +181,7 @@ def _key(code: Code, parts: tuple[str, ...], names: tuple[str, ...]) -> str:
 
 def _with_files(request: dict[str, Any], files: dict[str, Any], texts: dict[str, str], known: set[str]) -> bytes:
     new = {digest: text for digest, text in texts.items() if digest not in known}
-    if new:
+    if files:
         request["parts"] = parts_for("\n".join([*request["bodies"], *texts.values()]) + "require", True)
     whole = {**request, "files": files, "texts": new}
     try:

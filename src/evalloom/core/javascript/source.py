@@ -66,7 +66,7 @@ def _with_return(code: str) -> str:
 
 
 _LEAVES_TRACES = re.compile(
-    r"\b(eval|Function|constructor|prototype|__\w+__|globalThis|this|require|import|async|await|Promise|Proxy|Reflect"
+    r"\b(eval|Function|constructor|prototype|__\w+__|globalThis|this|require|import|Proxy|Reflect"
     r"|Symbol|WeakRef|FinalizationRegistry|Error|delete|class|yield|with|process|console|global|lastIndex)\b"
     r"|\bObject\s*\.\s*(?!(keys|values|entries|fromEntries|is)\b)|\bset\w+\s*\(|\\u|function\s*\*"
 )

@@ -3,19 +3,21 @@
 (function () {
   "use strict";
   const { parse, stringify } = JSON, evaluate = globalThis.eval, state = { evaluate, needed: [], timers: [] };
+  // Long texts that `+` joins are ropes inside, which the way out of the engine does not know.
+  const flat = (kind, text) => [kind, text].join("");
   let answer = "";
   function evalloom_failure(thrown) {
-    if (state.needed.length) return "n" + stringify(state.needed);
+    if (state.needed.length) return flat("n", stringify(state.needed));
     try {
       if (thrown instanceof Error)
-        return "e" + stringify({ name: thrown.name, message: thrown.message, stack: thrown.stack, kind: thrown.evalloomKind });
-      return "e" + stringify({ message: typeof thrown === "object" ? stringify(thrown) : String(thrown) });
+        return flat("e", stringify({ name: thrown.name, message: thrown.message, stack: thrown.stack, kind: thrown.evalloomKind }));
+      return flat("e", stringify({ message: typeof thrown === "object" ? stringify(thrown) : String(thrown) }));
     } catch {
       return 'e{"message":"what it threw cannot be shown"}';
     }
   }
   function evalloom_result(value) {
-    if (state.needed.length) return "n" + stringify(state.needed);
+    if (state.needed.length) return flat("n", stringify(state.needed));
     if (typeof value === "boolean") return "v" + value;
     if (value === undefined) return "u";
     let refused = "";
@@ -26,13 +28,16 @@
           refused ||= (key && key + ": ") + (type === "number" ? String(part) : "a " + type);
         return type === "bigint" ? 0 : part;
       });
-      return refused ? "r" + refused : text === undefined ? "u" : "v" + text;
+      return refused ? flat("r", refused) : text === undefined ? "u" : flat("v", text);
     } catch (error) {
-      return error instanceof TypeError && error.message.startsWith("circular") ? "ran object that contains itself" : evalloom_failure(error);
+      return error instanceof TypeError && error.message.startsWith("circular") ? "ran object that contains itself"
+        // What a full stack throws inside the engine.
+        : error === null ? "ran object that is nested too deeply" : evalloom_failure(error);
     }
   }
   return function evalloom_step(command, text) {
     if (command === "run") {
+      answer = "";
       try {
         const request = (state.request = parse(text)), { values, names } = request;
         for (const part of request.parts) evaluate(part)(state);
@@ -58,7 +63,7 @@
       }
     }
     if (answer) return answer;
-    if (state.needed.length) return "n" + stringify(state.needed);
+    if (state.needed.length) return flat("n", stringify(state.needed));
     if (!state.timers.length) return "w";
     try { state.tick(); } catch (error) { return evalloom_failure(error); }
     return "p";

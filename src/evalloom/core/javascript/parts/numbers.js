@@ -4,26 +4,30 @@
   const NARROW = "\u202f", SPACE = "\u00a0";
   const STYLES = {
     en: { group: ",", point: ".", percent: "%", money: "$n" }, zh: { group: ",", point: ".", percent: "%", money: "$n" },
-    ja: { group: ",", point: ".", percent: "%", money: "$n" }, ko: { group: ",", point: ".", percent: "%", money: "$n" },
-    de: { group: ".", point: ",", percent: SPACE + "%", money: "n" + SPACE + "$" }, it: { group: ".", point: ",", percent: "%", money: "n" + SPACE + "$" },
+    ja: { group: ",", point: ".", percent: "%", money: "$n" }, pt: { group: ".", point: ",", percent: "%", money: "$" + SPACE + "n" },
+    de: { group: ".", point: ",", percent: SPACE + "%", money: "n" + SPACE + "$" },
+    it: { group: ".", point: ",", percent: "%", money: "n" + SPACE + "$", least: 2 },
     es: { group: ".", point: ",", percent: SPACE + "%", money: "n" + SPACE + "$", least: 2 },
-    fr: { group: NARROW, point: ",", percent: NARROW + "%", money: "n" + SPACE + "$" },
-    pt: { group: ".", point: ",", percent: "%", money: "$" + SPACE + "n" },
+    fr: { group: NARROW, point: ",", percent: SPACE + "%", money: "n" + SPACE + "$" },
     ru: { group: SPACE, point: ",", percent: SPACE + "%", money: "n" + SPACE + "$" },
-    pl: { group: SPACE, point: ",", percent: "%", money: "n" + SPACE + "$", least: 2 },
-    sv: { group: SPACE, point: ",", percent: SPACE + "%", money: "n" + SPACE + "$" },
-    nl: { group: ".", point: ",", percent: "%", money: "$" + SPACE + "n" },
   };
   const SIGNS = { USD: "$", EUR: "€", GBP: "£", JPY: "¥", CNY: "CN¥", INR: "₹", KRW: "₩", BRL: "R$", CAD: "CA$", AUD: "A$", MXN: "MX$" };
-  const AT_HOME = { zh: { CNY: "¥", USD: "US$", JPY: "JP¥" }, ja: { JPY: "￥" }, "en-CA": { CAD: "$", USD: "US$" }, "en-AU": { AUD: "$", USD: "USD" } };
+  const ABROAD = { USD: "US$", JPY: "JP¥" };
+  const codes = (...names) => Object.fromEntries(names.map((name) => [name, name]));
+  // Where a language writes another sign than the one above.
+  const AT_HOME = { "en-GB": ABROAD, zh: { ...ABROAD, CNY: "¥", AUD: "AU$" }, ja: { JPY: "￥", CNY: "元" }, de: { AUD: "AU$" },
+    pt: { ...ABROAD, AUD: "AU$" }, it: codes("USD", "JPY", "INR", "KRW", "BRL", "MXN"),
+    fr: { ...codes("JPY", "CNY"), USD: "$US", GBP: "£GB", CAD: "$CA", AUD: "$AU", MXN: "$MX" },
+    es: { ...codes("GBP", "JPY", "CNY", "INR", "KRW", "BRL", "CAD", "AUD", "MXN"), USD: "US$" } };
+  const KNOWN = ["en-US", "en-GB", "zh-CN", "ja-JP", "pt-BR", "de-DE", "it-IT", "es-ES", "fr-FR", "ru-RU"];
   const WHOLE = ["JPY", "KRW"];
 
   function languageOf(locales) {
     const locale = String((Array.isArray(locales) ? locales[0] : locales) ?? "en-US");
     if (!/^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$/i.test(locale)) throw new RangeError("Incorrect locale information provided: " + locale);
     const language = locale.slice(0, 2).toLowerCase();
-    if (!STYLES[language] || ["de-CH", "de-AT", "en-IN", "pt-PT", "es-MX", "fr-CA", "fr-CH"].includes(locale))
-      throw new RangeError(`the locale ${locale} is not known here; known are en-US, de-DE, zh-CN and others of ${Object.keys(STYLES).join(", ")}`);
+    if (!STYLES[language] || (locale !== language && !KNOWN.includes(locale)))
+      throw new RangeError(`the locale ${locale} is not known here; known are ${KNOWN.join(", ")}`);
     return { locale, language, style: STYLES[language] };
   }
 
@@ -87,7 +91,7 @@
     #sign() {
       const { locale, language, currency, style, display } = this.#options;
       const sign = display === "code" ? currency : AT_HOME[locale]?.[currency] ?? AT_HOME[language]?.[currency] ?? SIGNS[currency] ?? currency;
-      return /[A-Z]$/.test(sign) && style.money.startsWith("$n") ? sign + SPACE : sign;
+      return /[A-Z元]$/.test(sign) && style.money.startsWith("$n") ? sign + SPACE : sign;
     }
     resolvedOptions() {
       const { locale, kind, currency, least, most } = this.#options;
