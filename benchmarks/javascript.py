@@ -2,8 +2,8 @@
 
     python benchmarks/javascript.py [CALLS]
 
-The bare loop compiles the code once and keeps one context: it has no isolation and no limits. Exits with 1 if 10,000 checks
-take more than 2 seconds.
+The bare loop compiles the code once and keeps one context: it has no isolation and no limits. Exits with 1 if 10,000
+checks take more than 2 seconds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ CONTEXT = {"vars": {"question": "What is the capital of France?" * 4}, "prompt":
 
 def bare(source: str, calls: int) -> float:
     context = quickjs.Context()
-    context.eval(f"function check(text) {{ const {{output, context}} = JSON.parse(text); return JSON.stringify({source}) }}")
+    context.eval(
+        f"function check(text) {{ const {{output, context}} = JSON.parse(text); return JSON.stringify({source}) }}"
+    )
     check = context.get("check")
     start = time.perf_counter()
     for _ in range(calls):
@@ -52,7 +54,9 @@ def ours(code: Code, calls: int) -> float:
 def main(calls: int) -> None:
     with TemporaryDirectory() as folder:
         (Path(folder) / "most.json").write_text('{"most": 1000}')
-        file = Code("module.exports = (output) => output.length < require('./most.json').most", f"{folder}/check.js", "", folder)
+        file = Code(
+            "module.exports = (output) => output.length < require('./most.json').most", f"{folder}/check.js", "", folder
+        )
         ways: list[tuple[str, Callable[[], float]]] = [
             ("bare loop", lambda: bare("output.length < 1000", calls)),
             ("an expression", lambda: ours(Code("output.length < 1000"), calls)),
@@ -69,7 +73,9 @@ def main(calls: int) -> None:
     print(f"{'':28} {'s / 10,000':>10} {'best':>7} {'ratio':>7}")
     for name, rounds in times.items():
         seconds = statistics.median(rounds)
-        print(f"{name:28} {seconds * 10_000 / calls:10.2f} {min(rounds) * 10_000 / calls:7.2f} {seconds / reference:7.1f}")
+        print(
+            f"{name:28} {seconds * 10_000 / calls:10.2f} {min(rounds) * 10_000 / calls:7.2f} {seconds / reference:7.1f}"
+        )
     if min(times["an expression"]) * 10_000 / calls > 2:
         sys.exit("10,000 checks took more than 2 s")
 

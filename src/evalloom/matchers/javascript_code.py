@@ -1,7 +1,7 @@
 """Checks that are JavaScript, written in the check or in a file: `output.length < 80`, `file://check.js:short`.
 
-The code runs in the engine of `core.javascript`, which has limits and reaches nothing, so it needs no permission. It gets
-`output` and `context` and returns what it returns in promptfoo: true or false, a score, or `{pass, score, reason}`.
+The code runs in the engine of `core.javascript`, which has limits and reaches nothing, so it needs no permission. It
+gets `output` and `context`, and returns what promptfoo takes: true or false, a score, or `{pass, score, reason}`.
 """
 
 from __future__ import annotations

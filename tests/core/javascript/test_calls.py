@@ -105,7 +105,11 @@ def test_a_syntax_error_has_its_kind_and_line() -> None:
         ("export default async (output) => output", "", "hello"),
         ("const a = (o) => o, b = () => 2;\nexport { a as first, b };", "b", 2),
         ("export function named(o) {\n  return o\n}", "named", "hello"),
-        ("export default class { }\nexport const text = `\nexport default 1\n`;\nexport const f = () => text", "f", None),
+        (
+            "export default class { }\nexport const text = `\nexport default 1\n`;\nexport const f = () => text",
+            "f",
+            None,
+        ),
         ("module.exports = [{ vars: { a: 1 } }]", "", [{"vars": {"a": 1}}]),
     ],
 )
@@ -124,7 +128,9 @@ def test_errors_in_files_name_the_file_the_line_and_the_functions() -> None:
 def test_files_beside_the_code_can_be_required(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "limits.json").write_text('{"most": 9}')
-    (tmp_path / "data" / "helper.mjs").write_text("import limits from './limits.json' with { type: 'json' };\nexport const most = limits.most;")
+    (tmp_path / "data" / "helper.mjs").write_text(
+        "import limits from './limits.json' with { type: 'json' };\nexport const most = limits.most;"
+    )
     inner = "import { most } from '../data/helper.mjs';\nexport default (o) => o.length < most && require('../data/limits').most === 9"
     code = Code(inner, str(tmp_path / "sub" / "x.js"), "", str(tmp_path))
     (tmp_path / "sub").mkdir()
@@ -172,7 +178,9 @@ def test_numbers_are_written_as_in_three_languages() -> None:
     assert run("(1234567.891).toLocaleString('de-DE')") == "1.234.567,891"
     assert run("(1234.5).toLocaleString('en-US', { style: 'currency', currency: 'USD' })") == "$1,234.50"
     assert run("new Intl.NumberFormat('zh-CN', { style: 'currency', currency: 'CNY' }).format(-1234.5)") == "-¥1,234.50"
-    assert run("Intl.NumberFormat('de-DE', { style: 'percent', maximumFractionDigits: 1 }).format(0.1234)") == "12,3\xa0%"
+    assert (
+        run("Intl.NumberFormat('de-DE', { style: 'percent', maximumFractionDigits: 1 }).format(0.1234)") == "12,3\xa0%"
+    )
     assert run("(1.005).toLocaleString('en-US', { maximumFractionDigits: 2 })") == "1.01"
 
 
@@ -183,7 +191,10 @@ _JSON = st.recursive(
     | st.floats(-1e15, 1e15).map(lambda number: number + 0.0)
     | st.text(),
     # A property of this name is the prototype in JavaScript.
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text().filter(lambda key: key != "__proto__"), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text().filter(lambda key: key != "__proto__"), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

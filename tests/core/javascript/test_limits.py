@@ -127,7 +127,9 @@ def test_calls_of_the_same_code_are_alike(source: str) -> None:
     assert len({str(result) for result in results[4:]}) == 1
 
 
-def test_code_that_runs_often_computes_the_same(source: str = "const w = output.split(' ').map((x) => x.length); return w") -> None:
+def test_code_that_runs_often_computes_the_same(
+    source: str = "const w = output.split(' ').map((x) => x.length); return w",
+) -> None:
     assert [call(Code(source), {"output": "a bc " + "d" * number}) for number in range(8)] == [
         [1, 2, number] for number in range(8)
     ]

@@ -10,7 +10,7 @@ class Code(Struct, frozen=True):
 
     source: str
     file: str = ""
-    """The path of its file, for messages, and as the place that a relative `require` starts from; empty: inline code."""
+    """The path of its file, for messages, and where a relative `require` starts from; empty for inline code."""
     function: str = ""
     """The exported function to call, as in `file://x.js:name`; empty for the default export."""
     folder: str = ""

@@ -42,7 +42,12 @@ def main() -> NoReturn:
         # A context takes longer to make than most code to run, so they are made while there is nothing else to do.
         while len(contexts) < _SPARE and not waiting.poll(0):
             contexts.append(_context(engine, core))
-        request = json.loads(_read(int.from_bytes(_read(8), "big")))
+        message = _read(int.from_bytes(_read(8), "big"))
+        try:
+            request = json.loads(message)
+        except RecursionError:
+            _write(b"xan argument is nested too deeply")
+            continue
         texts.update(request.pop("texts"))
         request["parts"] = [parts[name] for name in request["parts"]]
         key = request["key"]
@@ -56,9 +61,9 @@ def main() -> NoReturn:
                 request["frozen"] = frozen
         answer = _answer(engine, made, request, texts)
         _write(answer.encode("utf-8", "replace"))
-        # Last in the dict is what was used last. What failed may have stopped anywhere, and what has left jobs would run
-        # them in the next call, so neither is used again.
-        if key and counts[key] > _OFTEN and answer[0] in "vu" and not _has_jobs(made[0]):
+        # Last in the dict is what was used last. What failed may have stopped anywhere, and what has left jobs would
+        # run them in the next call, so neither is used again.
+        if key and counts[key] > _OFTEN and answer[:1] in ("v", "u") and not _has_jobs(made[0]):
             shared[key] = made
             if len(shared) > _SHARED:
                 del shared[next(iter(shared))]

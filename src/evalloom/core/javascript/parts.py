@@ -1,4 +1,4 @@
-"""The parts of the surroundings of code. Each context compiles those that it gets, so it gets what the code mentions."""
+"""The parts of the surroundings of code: a context compiles those that it gets, so it gets what the code mentions."""
 
 from __future__ import annotations
 

@@ -113,7 +113,9 @@ def _call(code: Code, names: Mapping[str, Any], limit_s: float, may_start: bool)
     raise JavaScriptError("the JavaScript engine crashed while it ran this code", "engine")
 
 
-def _converse(engine: process.EngineProcess, code: Code, names: Mapping[str, Any], limit_s: float, is_quick: bool) -> Any:
+def _converse(
+    engine: process.EngineProcess, code: Code, names: Mapping[str, Any], limit_s: float, is_quick: bool
+) -> Any:
     """Send the call; when the code requires files, send it again with them."""
     files: dict[str, dict[str, Any]] = {}
     texts: dict[str, str] = {}
@@ -230,7 +232,9 @@ def _decoded(text: str) -> Any:
     try:
         value = json.loads(text)
         # Half of a surrogate pair is what a cut through an emoji leaves; no file can hold it.
-        return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+        return json.loads(
+            json.dumps(value, ensure_ascii=False).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        )
     except (ValueError, RecursionError):
         raise JavaScriptError("its result cannot be read as JSON: it is nested too deeply", "result") from None
 

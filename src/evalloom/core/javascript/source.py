@@ -70,7 +70,9 @@ _LEAVES_TRACES = re.compile(
     r"|Symbol|WeakRef|FinalizationRegistry|Error|delete|class|yield|with|process|console|global|lastIndex)\b"
     r"|\bObject\s*\.\s*(?!(keys|values|entries|fromEntries|is)\b)|\bset\w+\s*\(|\\u|function\s*\*"
 )
-_ASSIGNED = re.compile(r"(\.\s*)?([\w$]+|[\])}])?\s*(?:\+\+|--|(?<![=!<>])(?:\*\*|<<|>>>?|&&|\|\||\?\?|[-+*/%&|^])?=(?![=>]))")
+_ASSIGNED = re.compile(
+    r"(\.\s*)?([\w$]+|[\])}])?\s*(?:\+\+|--|(?<![=!<>])(?:\*\*|<<|>>>?|&&|\|\||\?\?|[-+*/%&|^])?=(?![=>]))"
+)
 _INCREMENTED = re.compile(r"(?:\+\+|--)\s*([\w$.\[]+)")
 _DECLARED = re.compile(r"\b(?:const|let|var)\s+([\w$]+)")
 
