@@ -150,8 +150,7 @@ def test_a_lying_prototype_fools_only_itself() -> None:
 
 def test_an_engine_that_dies_is_replaced() -> None:
     call(Code("1"), {})
-    engine = process.borrow(may_start=True)
-    assert engine is not None
+    engine = process.borrow()
     os.kill(engine._process.pid, signal.SIGSEGV)
     process.give_back(engine)
     assert call(Code("2"), {}) == 2
@@ -162,8 +161,7 @@ def test_the_process_of_the_engine_is_isolated() -> None:
 
     if why_unavailable():
         pytest.skip(why_unavailable())
-    engine = process.borrow(may_start=True)
-    assert engine is not None
+    engine = process.borrow()
     try:
         assert engine.is_isolated
     finally:

@@ -162,36 +162,38 @@ def _setup() -> dict[str, Any]:
     return setup
 
 
-_idle: list[EngineProcess] = []
+_idle: dict[bool, list[EngineProcess]] = {False: [], True: []}
+"""The processes that nobody uses: those for threads, and those for quick calls, which must not wait for a thread."""
 _lock = Lock()
 _KEPT = 4
 
 
-def borrow(may_start: bool) -> EngineProcess | None:
-    """Return a process that nobody uses; None if there is none and none may be started now."""
+def borrow(is_quick: bool = False) -> EngineProcess:
+    """Return a process that nobody uses, starting one if there is none."""
     while True:
         with _lock:
-            process = _idle.pop() if _idle else None
+            process = _idle[is_quick].pop() if _idle[is_quick] else None
         if process is None:
-            return EngineProcess() if may_start else None
+            return EngineProcess()
         if process.is_alive:
             return process
         process.end()
 
 
-def give_back(process: EngineProcess) -> None:
+def give_back(process: EngineProcess, is_quick: bool = False) -> None:
     """Keep a process for the next call, unless it has ended or there are enough."""
     with _lock:
-        if process.is_alive and len(_idle) < _KEPT:
-            _idle.append(process)
+        if process.is_alive and len(_idle[is_quick]) < _KEPT:
+            _idle[is_quick].append(process)
             return
     process.end()
 
 
 def close() -> None:
     """End the processes that nobody uses."""
-    while (process := _idle.pop() if _idle else None) is not None:
-        process.end()
+    for idle in _idle.values():
+        while (process := idle.pop() if idle else None) is not None:
+            process.end()
 
 
 atexit.register(close)

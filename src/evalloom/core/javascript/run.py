@@ -54,7 +54,7 @@ def call(code: Code, names: Mapping[str, Any], limit_s: float = LIMIT_S) -> Any:
     Inline code gets them by name, an exported function in their order. A promise is awaited. `limit_s` is processor
     time. Raises JavaScriptError.
     """
-    return _call(code, names, limit_s, may_start=True)
+    return _call(code, names, limit_s, is_quick=False)
 
 
 def call_quickly(code: Code, names: Mapping[str, Any], limit_s: float = QUICK_S) -> Any:
@@ -62,7 +62,7 @@ def call_quickly(code: Code, names: Mapping[str, Any], limit_s: float = QUICK_S)
     if code in _slow:
         raise SlowJavaScript
     try:
-        return _call(code, names, limit_s, may_start=False)
+        return _call(code, names, limit_s, is_quick=True)
     except JavaScriptError as error:
         if error.kind != "time":
             raise
@@ -84,7 +84,7 @@ async def call_in_thread(code: Code, names: Mapping[str, Any], limit_s: float = 
         return await _THREADS.run(partial(call, code, names, limit_s), "JavaScript")
 
 
-def _call(code: Code, names: Mapping[str, Any], limit_s: float, may_start: bool) -> Any:
+def _call(code: Code, names: Mapping[str, Any], limit_s: float, is_quick: bool) -> Any:
     if why := why_unavailable():
         raise JavaScriptError(why, "unavailable")
     for name in names:
@@ -92,24 +92,22 @@ def _call(code: Code, names: Mapping[str, Any], limit_s: float, may_start: bool)
             raise ValueError(f"a parameter of JavaScript cannot be called {name!r}")
     for attempt in range(2):
         try:
-            engine = process.borrow(may_start)
+            engine = process.borrow(is_quick)
         except (OSError, ValueError, process.Unanswered) as error:
             raise JavaScriptError(f"the JavaScript engine cannot be started: {error}", "engine") from None
-        if engine is None:
-            raise SlowJavaScript
         try:
-            return _converse(engine, code, names, limit_s, is_quick=not may_start)
+            return _converse(engine, code, names, limit_s, is_quick)
         except process.Crashed:
             # The process may have been ended from outside while nobody used it.
             if attempt:
                 break
         except process.Unanswered as error:
             # On a busy machine a quick call may only have waited for its turn, which says nothing about the code.
-            if not may_start and not error.has_computed:
+            if is_quick and not error.has_computed:
                 raise SlowJavaScript from None
             raise _too_slow(limit_s) from None
         finally:
-            process.give_back(engine)
+            process.give_back(engine, is_quick)
     raise JavaScriptError("the JavaScript engine crashed while it ran this code", "engine")
 
 
@@ -126,7 +124,7 @@ def _converse(
     while True:
         message = _with_files(request, files, texts, engine.texts)
         # Reading and converting take time beyond that of the code, and a busy machine takes longer for both.
-        wall_s = 0.2 if is_quick else limit_s * 20 + 10
+        wall_s = 0.5 if is_quick else limit_s * 20 + 10
         answer = engine.ask(message, limit_s * 2 + (0.05 if is_quick else 0.5), wall_s).decode()
         engine.texts |= texts.keys()
         if not answer.startswith("n"):
