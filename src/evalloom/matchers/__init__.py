@@ -75,6 +75,24 @@ def _tool_calls() -> tuple[Matcher, ...]:
     return MATCHERS
 
 
+def _markup() -> tuple[Matcher, ...]:
+    from evalloom.matchers.markup import MATCHERS
+
+    return MATCHERS
+
+
+def _sql() -> tuple[Matcher, ...]:
+    from evalloom.matchers.sql import MATCHERS
+
+    return MATCHERS
+
+
+def _responses() -> tuple[Matcher, ...]:
+    from evalloom.matchers.responses import MATCHERS
+
+    return MATCHERS
+
+
 def _similarity() -> tuple[Matcher, ...]:
     from evalloom.matchers.similarity import MATCHERS
 
@@ -109,6 +127,10 @@ _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
     **dict.fromkeys(("language", "refusal"), _language),
     **dict.fromkeys(("source_hit", "ranking", "citations", "context_recall"), _sources),
     **dict.fromkeys(("tool_calls",), _tool_calls),
+    **dict.fromkeys(("is_html", "contains_html", "is_xml", "contains_xml"), _markup),
+    **dict.fromkeys(("is_sql", "contains_sql"), _sql),
+    **dict.fromkeys(("finish_reason", "guardrails"), _responses),
+    **dict.fromkeys(("valid_tools_call", "valid_function_call", "tool_call_f1"), _responses),
     **dict.fromkeys(("similarity", "semantic"), _similarity),
     **dict.fromkeys(("judge",), _judge),
     **dict.fromkeys(("python",), _python_code),
@@ -133,30 +155,22 @@ _NOT_HERE = {
         ("trace_error_spans", "trace_span_count", "trace_span_duration"),
         "the run keeps no spans; write latency for the time that it takes",
     ),
-    "finish_reason": "the run keeps no finish reason; write length, or ends_with for how a whole answer ends",
     **dict.fromkeys(
         ("perplexity", "perplexity_score"),
         "the run keeps no log probabilities; write judge, or similarity to a good answer",
     ),
-    **dict.fromkeys(("is_html", "contains_html"), f"HTML is not parsed here; write regex, or {_FUNCTION}"),
-    **dict.fromkeys(("is_xml", "contains_xml"), f"XML is not parsed here; write regex, or {_FUNCTION}"),
-    **dict.fromkeys(("is_sql", "contains_sql"), f"SQL is not parsed here; write regex, or {_FUNCTION}"),
     **dict.fromkeys(
-        ("is_valid_function_call", "is_valid_openai_function_call", "is_valid_openai_tools_call"),
-        "the tools of the provider are not known here; write tool_calls with the expected calls, or json_schema",
-    ),
-    **dict.fromkeys(
-        ("skill_used", "tool_call_f1", "trajectory_step_count", "trajectory_tool_args_match"),
+        ("skill_used", "trajectory_step_count", "trajectory_tool_args_match"),
         f"it reads the trace of another tool; {_TOOLS}",
     ),
     **dict.fromkeys(
         ("trajectory_tool_sequence", "trajectory_tool_used"), f"it reads the trace of another tool; {_TOOLS}"
     ),
-    **dict.fromkeys(("meteor", "rouge_s"), "it is not computed here; write rouge, bleu, gleu or f1"),
+    "meteor": "it needs WordNet, which is not here; write rouge, bleu, gleu or f1",
+    "rouge_s": "it is not computed here; write rouge, bleu, gleu or f1",
     "classifier": "no classifier is called; write judge, with the class as the criterion",
-    **dict.fromkeys(
-        ("guardrails", "moderation"), "no moderation service is called; write judge, with the policy as the criterion"
-    ),
+    "moderation": "no moderation service is called; write judge, with the policy as the criterion",
+    "search_rubric": "the judge cannot search the web; write judge, with the facts in the criterion",
     "video_rubric": "videos are not read here",
 }
 _RED_TEAM = "promptfoo_redteam"
