@@ -17,7 +17,7 @@ EMITTERS = {
     **dict.fromkeys(("error", "warning", "info", "Remark", "Problem", "BatchProblem", "refused"), 0),
     **dict.fromkeys(("usage_error", "EvalloomError", "CallError", "Finding", "JsonError", "finding", "_finding"), 0),
     **dict.fromkeys(("InvalidData", "CodeRefused", "complain", "_add_error", "RequestError", "_failed"), 0),
-    **dict.fromkeys(("report_finding", "SqlError", "_sql_error"), 0),
+    **dict.fromkeys(("report_finding", "SqlError", "_sql_error", "FileProblem"), 0),
     **dict.fromkeys(("_at", "Message", "RecipeError", "_report_step_finding"), 1),
 }
 
@@ -29,7 +29,7 @@ MADE = {
     ("pipeline/findings.py", "f'bad_{field}'"): "bad_inputs bad_expected_outputs bad_intermediate_expectations",
     ("prompt_eval/dialect.py", "f'bad_{field}'"): "bad_test_category bad_test_subcategory bad_eval_type",
     ("interop/promptfoo/config.py", "f'bad_{name}'"): "bad_options bad_metadata",
-    ("interop/promptfoo/asserts.py", "f'bad_{name}'"): "bad_threshold bad_weight",
+    ("interop/promptfoo/assert_findings.py", "f'bad_{name}'"): "bad_threshold bad_weight",
     ("interop/deepeval.py", "f'bad_{name}'"): (
         "bad_expected_output bad_actual_output bad_scenario bad_expected_outcome bad_user_description"
         " bad_context bad_retrieval_context bad_tools_called bad_expected_tools"

@@ -129,7 +129,7 @@ def test_what_dialects_ask_for_is_scored_or_explained() -> None:
     source = Path(inspect.getfile(evalloom)).parent
     asked = {kind for file in source.rglob("*.py") for kind in re.findall(r'Check\("(\w+)"', file.read_text("utf-8"))}
     assert asked and all(by_kind(kind) or kind == "assert_file" for kind in asked)
-    for kind in ("javascript", "assert_file", "is_sql", "webhook", "has_matching_span", "meteor"):
+    for kind in ("ruby", "assert_file", "moderation", "webhook", "has_matching_span", "meteor"):
         scored = grade_now(Case("c", {}, (Check(kind),)), Run("k", "c"), Services())
         assert scored is not None and scored.status == "unscored"
         assert repr(kind) in scored.verdicts[0].reason

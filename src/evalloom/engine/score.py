@@ -14,10 +14,12 @@ from msgspec import Struct
 
 from evalloom.batchlog.read import without_output
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict, check_name
+from evalloom.engine import scoring_function
 from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
 from evalloom.matchers.base import number_of
 from evalloom.matchers.blame import blamed, steps_in
 from evalloom.matchers.negation import negate
+from evalloom.matchers.transform import has_transforms, transform, transform_now
 from evalloom.matchers.where import Missing, find
 
 _SET = ("set_id", "set_threshold", "set_weight", "set_metric")
@@ -46,6 +48,8 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
     """Return the score of a run; None if one of its checks calls an llm, so that `score` is needed."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
+    if scoring_function.has_function(case):
+        return None
     grades: list[CheckResult] = []
     matchers = services.matchers or BUILT_IN
     for check in case.checks:
@@ -73,7 +77,10 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
         # Stop the other calls when the budget is spent or the user stops the batch.
         for task in waiting:
             task.cancel()
-    return _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
+    scored = _scored(case, run, [next(answers) if grade is None else grade for grade in grades])
+    if scoring_function.has_function(case):
+        return await scoring_function.apply(case, scored, services)
+    return scored
 
 
 def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResult | None:
@@ -88,16 +95,33 @@ def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResul
         return CheckResult(None if value.is_misplaced else False, reason=value.reason)
     if matcher.grade is None:
         return None
-    grade = matcher.grade(check, MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace))
-    return grade if grade is None else negate(check, value, grade)
+    context = MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace)
+    if check.options and has_transforms(check):
+        changed = transform_now(check, context)
+        if not isinstance(changed, MatchContext):
+            return changed
+        context = changed
+    grade = matcher.grade(check, context)
+    return grade if grade is None else negate(check, context.value, grade)
 
 
 async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
-    assert matcher is not None and matcher.ask is not None
+    assert matcher is not None
     value = _checked_value(check.where, run)
     context = MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace)
-    return negate(check, value, await matcher.ask(check, context, services))
+    grade: CheckResult | None = None
+    if check.options and has_transforms(check):
+        changed = await transform(check, context, services)
+        if isinstance(changed, CheckResult):
+            return changed
+        context = changed
+        # A slow transform may have been all that there was to wait for.
+        grade = matcher.grade(check, context) if matcher.grade is not None else None
+    if grade is None:
+        assert matcher.ask is not None
+        grade = await matcher.ask(check, context, services)
+    return negate(check, context.value, grade)
 
 
 def _checked_value(where: str, run: Run) -> Any:

@@ -5,7 +5,7 @@ Built from parser events, to limit nesting, aliases and tags, and to know the po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import yaml
@@ -53,30 +53,41 @@ class YamlReader:
                 limit = MAX_RECORD_BYTES // (1024 * 1024)
                 raise refused("file_too_large", f"YAML of more than {limit} MiB is not read. Use JSONL")
         self.lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-        try:
-            text = data.decode()
-        except UnicodeDecodeError as error:
-            yield not_utf8(bytes(data), error, Place(1, 1))
-            return
-        builder = _Builder(text)
-        try:
-            yield from builder.rows()
-        except Refused as error:
-            builder.problems.append(error.problem)
-        except yaml.MarkedYAMLError as error:
-            place = _place(error.problem_mark) if error.problem_mark else Place()
-            reason = " ".join(part for part in (error.context, error.problem) if part)
-            builder.problems.append(Problem("yaml_parse_error", "error", f"is not YAML here: {reason}", place))
-        except yaml.reader.ReaderError as error:
-            message = f"the character {chr(int(error.character))!r} is not allowed in YAML. Remove or escape it"
-            # A ReaderError has no line and column, so search for the character.
-            match = _NOT_ALLOWED.search(text)
-            place = offset_place(text, match.start(), 1, 1) if match else Place()
-            builder.problems.append(Problem("yaml_parse_error", "error", message, place))
-        except yaml.YAMLError as error:
-            message = f"is not YAML: {quote(str(error), 200)}"
-            builder.problems.append(Problem("yaml_parse_error", "error", message))
-        yield from builder.problems
+        yield from _read(bytes(data), _Builder.rows)
+
+
+def read_whole(data: bytes) -> tuple[Any, list[Problem]]:
+    """Return the value of a YAML text that is one value, also where it is a list; and its problems."""
+    items = list(_read(data, _Builder.whole))
+    values = [item.value for item in items if isinstance(item, Row)]
+    return values[0] if values else None, [item for item in items if isinstance(item, Problem)]
+
+
+def _read(data: bytes, read: Callable[[_Builder], Iterator[Row | Problem]]) -> Iterator[Row | Problem]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        yield not_utf8(data, error, Place(1, 1))
+        return
+    builder = _Builder(text)
+    try:
+        yield from read(builder)
+    except Refused as error:
+        builder.problems.append(error.problem)
+    except yaml.MarkedYAMLError as error:
+        place = _place(error.problem_mark) if error.problem_mark else Place()
+        reason = " ".join(part for part in (error.context, error.problem) if part)
+        builder.problems.append(Problem("yaml_parse_error", "error", f"is not YAML here: {reason}", place))
+    except yaml.reader.ReaderError as error:
+        message = f"the character {chr(int(error.character))!r} is not allowed in YAML. Remove or escape it"
+        # A ReaderError has no line and column, so search for the character.
+        match = _NOT_ALLOWED.search(text)
+        place = offset_place(text, match.start(), 1, 1) if match else Place()
+        builder.problems.append(Problem("yaml_parse_error", "error", message, place))
+    except yaml.YAMLError as error:
+        message = f"is not YAML: {quote(str(error), 200)}"
+        builder.problems.append(Problem("yaml_parse_error", "error", message))
+    yield from builder.problems
 
 
 class _Builder:
@@ -97,6 +108,13 @@ class _Builder:
                     yield from self._row(event)
             elif isinstance(event, yaml.NodeEvent) and not (isinstance(event, yaml.ScalarEvent) and not event.value):
                 yield from self._row(event)
+
+    def whole(self) -> Iterator[Row | Problem]:
+        """Yield the first document as one row."""
+        for event in self._events:
+            if isinstance(event, yaml.NodeEvent):
+                yield from self._row(event)
+                return
 
     def _row(self, event: Any) -> Iterator[Row | Problem]:
         self._places, self.problems = [], []

@@ -34,6 +34,7 @@ def _parts() -> Parts:
     from evalloom.engine.parts import Parts
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
     from evalloom.interop.promptfoo import dialect as promptfoo
+    from evalloom.interop.promptfoo import matchers
     from evalloom.reports.exporters import Exporter
 
     what = "results of 'promptfoo eval -o x.json', version 3"
@@ -47,6 +48,7 @@ def _parts() -> Parts:
             ragas.DIALECT,
             pydantic_evals.DIALECT,
         ),
+        matchers=matchers.MATCHERS,
         reporters=(promptfoo_results,),
         exporters=(
             promptfoo_results,

@@ -75,6 +75,24 @@ def _tool_calls() -> tuple[Matcher, ...]:
     return MATCHERS
 
 
+def _markup() -> tuple[Matcher, ...]:
+    from evalloom.matchers.markup import MATCHERS
+
+    return MATCHERS
+
+
+def _sql() -> tuple[Matcher, ...]:
+    from evalloom.matchers.sql import MATCHERS
+
+    return MATCHERS
+
+
+def _responses() -> tuple[Matcher, ...]:
+    from evalloom.matchers.responses import MATCHERS
+
+    return MATCHERS
+
+
 def _similarity() -> tuple[Matcher, ...]:
     from evalloom.matchers.similarity import MATCHERS
 
@@ -93,6 +111,12 @@ def _python_code() -> tuple[Matcher, ...]:
     return MATCHERS
 
 
+def _javascript_code() -> tuple[Matcher, ...]:
+    from evalloom.matchers.javascript_code import MATCHERS
+
+    return MATCHERS
+
+
 _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
     **dict.fromkeys(("equals", "iequals", "one_of", "only_fields", "structural"), _structural),
     **dict.fromkeys(("contains", "icontains", "contains_all", "contains_any", "icontains_all", "icontains_any"), _text),
@@ -103,9 +127,14 @@ _LOADERS: dict[str, Callable[[], tuple[Matcher, ...]]] = {
     **dict.fromkeys(("language", "refusal"), _language),
     **dict.fromkeys(("source_hit", "ranking", "citations", "context_recall"), _sources),
     **dict.fromkeys(("tool_calls",), _tool_calls),
+    **dict.fromkeys(("is_html", "contains_html", "is_xml", "contains_xml"), _markup),
+    **dict.fromkeys(("is_sql", "contains_sql"), _sql),
+    **dict.fromkeys(("finish_reason", "guardrails"), _responses),
+    **dict.fromkeys(("valid_tools_call", "valid_function_call", "tool_call_f1"), _responses),
     **dict.fromkeys(("similarity", "semantic"), _similarity),
     **dict.fromkeys(("judge",), _judge),
     **dict.fromkeys(("python",), _python_code),
+    **dict.fromkeys(("javascript",), _javascript_code),
 }
 """The kinds of the engine. The module of a kind is imported when a check of it is first scored."""
 _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "llm_rubric": "judge"}
@@ -113,7 +142,6 @@ _SAME = {"is_refusal": "refusal", "similar": "similarity", "rouge_n": "rouge", "
 _FUNCTION = "write the check as a Python function"
 _TOOLS = "write tool_calls, which compares the calls of tools"
 _NOT_HERE = {
-    "javascript": f"JavaScript is not run here; {_FUNCTION}",
     "ruby": f"Ruby is not run here; {_FUNCTION}",
     "webhook": f"no webhook is called; {_FUNCTION}",
     "assert_file": "a file of asserts is not read here; write the asserts into this one",
@@ -127,30 +155,22 @@ _NOT_HERE = {
         ("trace_error_spans", "trace_span_count", "trace_span_duration"),
         "the run keeps no spans; write latency for the time that it takes",
     ),
-    "finish_reason": "the run keeps no finish reason; write length, or ends_with for how a whole answer ends",
     **dict.fromkeys(
         ("perplexity", "perplexity_score"),
         "the run keeps no log probabilities; write judge, or similarity to a good answer",
     ),
-    **dict.fromkeys(("is_html", "contains_html"), f"HTML is not parsed here; write regex, or {_FUNCTION}"),
-    **dict.fromkeys(("is_xml", "contains_xml"), f"XML is not parsed here; write regex, or {_FUNCTION}"),
-    **dict.fromkeys(("is_sql", "contains_sql"), f"SQL is not parsed here; write regex, or {_FUNCTION}"),
     **dict.fromkeys(
-        ("is_valid_function_call", "is_valid_openai_function_call", "is_valid_openai_tools_call"),
-        "the tools of the provider are not known here; write tool_calls with the expected calls, or json_schema",
-    ),
-    **dict.fromkeys(
-        ("skill_used", "tool_call_f1", "trajectory_step_count", "trajectory_tool_args_match"),
+        ("skill_used", "trajectory_step_count", "trajectory_tool_args_match"),
         f"it reads the trace of another tool; {_TOOLS}",
     ),
     **dict.fromkeys(
         ("trajectory_tool_sequence", "trajectory_tool_used"), f"it reads the trace of another tool; {_TOOLS}"
     ),
-    **dict.fromkeys(("meteor", "rouge_s"), "it is not computed here; write rouge, bleu, gleu or f1"),
+    "meteor": "it needs WordNet, which is not here; write rouge, bleu, gleu or f1",
+    "rouge_s": "it is not computed here; write rouge, bleu, gleu or f1",
     "classifier": "no classifier is called; write judge, with the class as the criterion",
-    **dict.fromkeys(
-        ("guardrails", "moderation"), "no moderation service is called; write judge, with the policy as the criterion"
-    ),
+    "moderation": "no moderation service is called; write judge, with the policy as the criterion",
+    "search_rubric": "the judge cannot search the web; write judge, with the facts in the criterion",
     "video_rubric": "videos are not read here",
 }
 _RED_TEAM = "promptfoo_redteam"
@@ -202,12 +222,17 @@ class Matchers:
 
     def functions_of(self, checks: Iterable[Check], folder: Path = Path()) -> dict[str, Function]:
         """Return the functions that trusted checks and their inner checks name, searched beside the file."""
-        python_checks = [check for check in self._with_inner(checks) if check.kind == "python"]
-        if not python_checks:
-            return {}
-        from evalloom.matchers.python_code import functions_of
+        named = list(self._with_inner(checks))
+        functions: dict[str, Function] = {}
+        if any(check.kind == "python" for check in named):
+            from evalloom.matchers.python_code import functions_of
 
-        return functions_of(python_checks, folder)
+            functions |= functions_of(named, folder)
+        if any(check.kind == "javascript" for check in named):
+            from evalloom.matchers.javascript_code import files_of
+
+            functions |= files_of(named, folder)
+        return functions
 
     def _with_inner(self, checks: Iterable[Check]) -> Iterator[Check]:
         for check in checks:

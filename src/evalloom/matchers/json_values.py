@@ -35,12 +35,29 @@ def _is_json(check: Check, context: MatchContext) -> CheckResult:
 def _contains_json(check: Check, context: MatchContext) -> CheckResult:
     is_text = isinstance(context.value, str)
     values = [answer.value for answer in find_json(context.value)] if is_text else [context.value]
+    if check.options.get("objects") is True:
+        values = [item for value in values for item in _objects_in(value)]
     if not values:
         return failed(f"expected JSON in {show(context.value)}")
     if check.expected is None:
         return PASSED
     grades = [_against(check.expected, value) for value in values]
     return next((grade for grade in grades if grade.passed), grades[0])
+
+
+def _objects_in(value: Any) -> list[Any]:
+    """Return a value that is an object, or the outermost objects in a list."""
+    if isinstance(value, dict):
+        return [value]
+    objects: list[Any] = []
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            objects.append(item)
+        elif isinstance(item, list):
+            waiting += reversed(item)
+    return objects
 
 
 def _json_schema(check: Check, context: MatchContext) -> CheckResult:

@@ -26,7 +26,7 @@ _PHRASES = {
     "json_path": "{expected} in {value}",
     "refusal": "a refusal, got {value}",
 }
-_EXPLAINED = ("judge", "semantic", "similarity", "python")
+_EXPLAINED = ("judge", "semantic", "similarity", "python", "javascript")
 """Kinds whose reasons explain a result either way; a reason of the others says why the check failed."""
 
 

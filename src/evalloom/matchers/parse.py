@@ -15,7 +15,7 @@ OPTIONS = (
     *("weight", "negate", "case_sensitive", "normalise", "punctuation", "threshold"),
     *("tolerance", "relative", "ignore_fields", "strict", "semantic_threshold"),
     *("min", "max", "unit", "pick", "variant", "n", "all", "top_k", "ordered", "exact", "whole_numbers"),
-    *("check", "match", "scale", "reference", "function", "timeout_s"),
+    *("check", "match", "scale", "reference", "function", "timeout_s", "config"),
     *("set_id", "set_threshold", "set_weight", "set_metric"),
 )
 """The options of all checks. Checks in data files are not parsed here and may have others."""

@@ -12,7 +12,7 @@ import pytest
 from evalloom import catalog, check
 from evalloom.core.model import Checked, Finding, Origin, Output, Request, Response, Run
 from evalloom.engine.score import score
-from evalloom.interop.promptfoo.asserts import _TYPES as PROMPTFOO_TYPES
+from evalloom.interop.promptfoo.assert_types import TYPES as PROMPTFOO_TYPES
 from evalloom.matchers import Services
 
 pytestmark = pytest.mark.req("WORK-2")
@@ -33,7 +33,7 @@ def promptfoo(*asserts: dict[str, Any]) -> dict[str, Any]:
     return {"vars": {"q": "a", "context": "a"}, "assert": list(asserts)}
 
 
-VALUES: dict[str, Any] = {"word-count": 2, "is-json": {"type": "object"}, "python": "my_checks:polite"}
+VALUES: dict[str, Any] = {"word-count": 2, "is-json": {"type": "object"}, "is-sql": {}, "contains-sql": {}}
 MORE = {"latency": {"threshold": 9}, "cost": {"threshold": 9}, "perplexity": {"threshold": 9}}
 
 
@@ -50,7 +50,7 @@ def test_an_assert_of_promptfoo_is_scored_or_a_warning_with_advice(type_: str, t
 
     case = catalog.load().formats.by_name("promptfoo").to_case(record, Origin(""))
     run = Run("k", "c", output=Output("a", sources=["a"]))
-    scored = asyncio.run(score(case, run, Services(judge=judge, embed=embed)))
+    scored = asyncio.run(score(case, run, Services(judge=judge, embed=embed, matchers=catalog.load().matchers)))
     needs_more = type_ in ("python", "cost")  # a function that is not there, a price
     assert bool(told) == (scored.status == "unscored" and not needs_more)
     assert all("will not be scored" in one.message and one.origin.column > 1 for one in told)
@@ -63,7 +63,7 @@ def test_an_assert_of_promptfoo_is_scored_or_a_warning_with_advice(type_: str, t
 def test_the_warning_is_at_the_line_of_the_check(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
     path.write_text(
-        "- vars: {q: a}\n  assert:\n    - {type: contains, value: a}\n    - type: is-xml\n", encoding="utf-8"
+        "- vars: {q: a}\n  assert:\n    - {type: contains, value: a}\n    - type: meteor\n", encoding="utf-8"
     )
     (found,) = (one for one in check(path).findings if one.code == "check_not_scored")
     assert (found.origin.line, found.field) == (4, "assert") and "assert[1].type: will not be scored" in found.message
@@ -71,7 +71,7 @@ def test_the_warning_is_at_the_line_of_the_check(tmp_path: Path) -> None:
 
 def test_shared_asserts_are_told_once(tmp_path: Path) -> None:
     path = tmp_path / "promptfooconfig.yaml"
-    tests = "defaultTest: {assert: [{type: is-xml}]}\ntests: [{vars: {q: a}}, {vars: {q: b}}]\n"
+    tests = "defaultTest: {assert: [{type: meteor, value: a}]}\ntests: [{vars: {q: a}}, {vars: {q: b}}]\n"
     path.write_text(f"prompts: [p]\nproviders: [echo]\n{tests}", encoding="utf-8")
     (found,) = (one for one in check(path).findings if one.code == "check_not_scored")
     assert found.message.endswith("(2 cases)")

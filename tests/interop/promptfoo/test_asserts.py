@@ -14,7 +14,7 @@ WRITERS = catalog.load().formats.writers
 
 
 def codes(written: Any) -> list[str]:
-    return [remark.code for remark in asserts.findings(written, ("assert", 0), {})]
+    return [remark.code for remark in asserts.findings(written, ("assert", 0), {}, "")]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +65,12 @@ def test_an_assert_becomes_a_check(written: dict[str, Any], check: Check) -> Non
     assert list(asserts.checks(written, {})) == [check]
 
 
-def test_variables_are_filled_in_but_not_in_code() -> None:
+def test_variables_are_filled_in_in_code_too() -> None:
     (text,) = asserts.checks({"type": "contains", "value": "{{ city }} and {{other}}"}, {"city": "Paris"})
     (code,) = asserts.checks({"type": "python", "value": "'{{ city }}' in output"}, {"city": "Paris"})
     assert text.expected == "Paris and {{other}}"
     assert text.options["unsupported"] == "the template '{{ city }} and {{other}}' is not filled in here"
-    assert code.expected == "'{{ city }}' in output"
+    assert code.expected == "'Paris' in output"
 
 
 def test_a_set_gives_its_members_its_threshold() -> None:
@@ -83,13 +83,15 @@ def test_a_set_gives_its_members_its_threshold() -> None:
 @pytest.mark.parametrize(
     ("written", "why"),
     [
-        ({"type": "contains", "value": "a", "transform": "output.a"}, "transform is not run"),
+        ({"type": "contains", "value": "a", "transform": 5}, "expected JavaScript or a file, got 5"),
+        ({"type": "contains", "value": "a", "transform": "file://x.rb"}, "expected a file of JavaScript or Python"),
         ({"type": "not-contains", "value": "{{ q | upper }}"}, "'{{ q | upper }}' is not filled in"),
         ({"type": "equals", "value": "{% if q %}a{% endif %}"}, "is not filled in"),
         ({"type": "contains", "value": "in {{ letter }}"}, "is not filled in"),
-        ({"type": "is-json", "value": "file://schema.json"}, "'file://schema.json' is not read"),
-        ({"type": "javascript", "value": "file://check.js"}, "'file://check.js' is not read"),
-        ("file://asserts.yaml", "'file://asserts.yaml' is not read"),
+        ({"type": "is-json", "value": "file://schema.json"}, "there is no file 'file://schema.json'"),
+        ({"type": "javascript", "value": "file://check.js"}, "there is no file 'file://check.js'"),
+        ({"type": "contains", "value": "file:///etc/passwd"}, "is outside the folder"),
+        ("file://asserts.yaml", "there is no file 'file://asserts.yaml'"),
     ],
 )
 def test_what_cannot_be_judged_as_promptfoo_would_says_why(written: Any, why: str) -> None:
@@ -115,9 +117,15 @@ def test_what_cannot_be_judged_as_promptfoo_would_says_why(written: Any, why: st
         ({"type": "regex", "value": "("}, ["bad_regex"]),
         ({"type": "regex", "value": "\\d+"}, []),
         ({"type": "is-json", "value": "not a schema"}, ["bad_schema"]),
-        ({"type": "contains", "value": "file://a.txt"}, ["file_not_read"]),
-        ({"type": "python", "value": "file://a.py"}, ["file_not_read"]),
-        ({"type": "contains", "value": "a", "transform": "output.a"}, ["transform_not_run"]),
+        ({"type": "contains", "value": "file://a.txt"}, ["file_missing"]),
+        ({"type": "python", "value": "file://a.py"}, ["file_missing"]),
+        ({"type": "contains", "value": "file://../a.txt"}, ["file_outside"]),
+        ({"type": "contains", "value": "a", "transform": "output.a"}, []),
+        ({"type": "contains", "value": "a", "transform": {}}, []),
+        ({"type": "contains", "value": "a", "transform": {"a": 1}}, ["bad_transform"]),
+        ({"type": "contains", "value": "a", "provider": "x"}, []),
+        ({"type": "llm-rubric", "value": "a", "provider": "x", "rubricPrompt": "y"}, ["grader_not_used"]),
+        ({"type": "factuality", "value": "a", "rubricPrompt": "y"}, ["grader_not_used"]),
         ({"type": "contains-any", "value": ["a", "{{ q | upper }}"]}, ["template_not_filled"]),
         ({"type": "assert-set", "assert": {}}, ["bad_assert"]),
         ({"type": "assert-set", "assert": [{"type": "assert-set", "assert": []}]}, ["bad_assert"]),

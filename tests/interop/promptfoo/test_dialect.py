@@ -121,7 +121,7 @@ def test_findings_about_a_cell_stand_at_the_cell() -> None:
         ({"vars": {"a": 1}}, ["no_checks"]),
         ({"vars": {"a": "file://a.txt"}, "assert": [{"type": "is-json"}]}, ["file_not_read"]),
         ({"a": "file://a.txt", "__expected": "y"}, ["file_not_read"]),
-        ({"vars": {"a": 1}, "assert": [{"type": "is-json"}], "options": {"transform": "x"}}, ["transform_not_run"]),
+        ({"vars": {"a": 1}, "assert": [{"type": "is-json"}], "options": {"transform": "x"}}, []),
         ({"a": "x", "__expected": "{{ a | upper }}"}, ["template_not_filled"]),
         ({"vars": {"a": ["x", "y"]}, "assert": [{"type": "is-json"}]}, ["list_of_variables"]),
         ({"vars": {}, "assert": [{"type": "is-json"}], "threshold": "high"}, ["bad_threshold"]),
@@ -181,8 +181,8 @@ def test_prompts_of_a_config_are_told_to_be_unused() -> None:
 
 
 @pytest.mark.parametrize("place", ["defaultTest", "test", "scenario"])
-def test_a_transform_leaves_every_check_of_its_tests_unscored(place: str) -> None:
-    test: Record = {"vars": {"q": "x"}, "assert": [{"type": "contains", "value": "a"}]}
+def test_a_transform_applies_to_every_check_of_its_tests(place: str) -> None:
+    test: Record = {"vars": {"q": "x"}, "assert": [{"type": "is-json", "transform": "output.a"}]}
     options = {"options": {"transform": "output.trim()"}}
     places: dict[str, Record] = {
         "defaultTest": {"defaultTest": options, "tests": [test]},
@@ -190,9 +190,9 @@ def test_a_transform_leaves_every_check_of_its_tests_unscored(place: str) -> Non
         "scenario": {"scenarios": [{"config": [options], "tests": [test]}]},
     }
     ((_, record),) = records(places[place])
-    remarks = [*others(places[place]), *DIALECT.findings(record, Rules())]
-    assert [remark.code for remark in remarks if isinstance(remark, Remark)] == ["transform_not_run"]
-    assert DIALECT.to_case(record, ORIGIN).checks[0].options["unsupported"] == "options.transform is not run here"
+    assert not [*others(places[place]), *DIALECT.findings(record, Rules())]
+    steps = DIALECT.to_case(record, ORIGIN).checks[0].options["transform"]
+    assert [step["source"] for step in steps] == ["output.trim()", "output.a"]
 
 
 def test_templates_of_default_test_are_told_once_and_lacking_variables_where_they_lack() -> None:

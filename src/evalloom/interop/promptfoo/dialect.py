@@ -6,6 +6,7 @@ carries its `defaultTest` in a field of that name, so that the locations of its 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -19,11 +20,12 @@ from evalloom.core.text import describe, quote
 from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.interop.promptfoo import asserts
+from evalloom.interop.promptfoo.assert_transforms import scoring_of
 from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
 
 _TEST_FIELDS = {
     *("id", "vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
-    *("providerOutput", "assertScoringFunction", "defaultTest"),
+    *("providerOutput", "assertScoringFunction", "defaultTest", "basePath"),
 }
 _COLUMNS = {
     "__description": "description",
@@ -78,8 +80,15 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Problems that keep a test from running, from being read as intended, or from ever failing."""
     yield from _row_findings(record) if _is_row(record) else shape_findings(record)
     test = _test(record)
+    base = record["basePath"] if isinstance(record.get("basePath"), str) else None
+    yield from asserts.transform_findings(object_in(record, "options"), ("options",), base=base)
+    yield from asserts.grader_findings(object_in(record, "options"), ("options",))
+    if base is not None and record.get("assertScoringFunction"):
+        _, problem = scoring_of(record["assertScoringFunction"], base)
+        if problem:
+            yield error("bad_transform", ("assertScoringFunction",), f"assertScoringFunction: {problem}")
     for path, written in test.asserts:
-        yield from _point_to_cell(asserts.findings(written, path, test.vars), path, record)
+        yield from _point_to_cell(asserts.findings(written, path, test.vars, base), path, record)
     yield from _default_assert_findings(record, test.vars)
     if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
         field = "__threshold" if _is_row(record) else "threshold"
@@ -179,7 +188,7 @@ def _object_test(record: Record) -> _Test:
 
 def _row_test(record: Record) -> _Test:
     default = default_of(record)
-    row = {name: cell for name, cell in record.items() if name != "defaultTest"}
+    row = {name: cell for name, cell in record.items() if name not in ("defaultTest", "basePath")}
     meta: Record = {_COLUMNS[name]: cell for name, cell in row.items() if name in _COLUMNS and not is_blank(cell)}
     metric = meta.pop("metric", None)
     affixes: Record = {name: meta.pop(name) for name in ("prefix", "suffix") if name in meta}
@@ -198,7 +207,7 @@ def _row_test(record: Record) -> _Test:
 
 def _remaining_fields(test: Record) -> Record:
     """The fields of a test that are neither inputs nor checks."""
-    used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest")
+    used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest", "basePath")
     return {name: value for name, value in test.items() if name not in used}
 
 
@@ -244,24 +253,39 @@ def _default_asserts(record: Record) -> list[Any]:
 def to_case(record: Record, origin: Origin) -> Case:
     """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
     test = _test(record)
-    unsupported = asserts.why_unsupported(test.meta.get("options", {}))
+    base = _base_of(record, origin)
+    shared = asserts.shared_options(test.meta.get("options", {}), base)
     written = [*(item for _, item in test.asserts), *_default_asserts(record)]
     meta = dict(test.meta)
     if (threshold := asserts.number(test.threshold)) is not None:
         meta["threshold"] = threshold
     if test.metadata:
         meta["metadata"] = test.metadata
+    if reference := meta.pop("assertScoringFunction", None):
+        step, problem = scoring_of(reference, base)
+        if step:
+            meta["scoring_function"] = step
+        else:
+            shared = {**shared, "unsupported": f"assertScoringFunction: {problem}"}
     return Case(
         id="",
         inputs=test.vars,
         checks=tuple(
-            check for index, item in enumerate(written) for check in asserts.checks(item, test.vars, index, unsupported)
+            check
+            for index, item in enumerate(written)
+            for check in asserts.checks(item, test.vars, index, shared, base)
         ),
         tags=tuple(dict.fromkeys(text_list(test.metadata.get("tags")))),
         meta=meta,
         raw=record,
         origin=origin,
     )
+
+
+def _base_of(record: Record, origin: Origin) -> str:
+    """The folder that files of a test are relative to: that of its config, or of the file that it is in."""
+    base = record.get("basePath")
+    return base if isinstance(base, str) else os.path.dirname(origin.file)
 
 
 def check_paths(record: Record) -> Iterator[Path]:

@@ -12,7 +12,9 @@ from uuid import NAMESPACE_URL, uuid5
 from evalloom.core.clock import zulu
 from evalloom.core.digest import sha256_hex
 from evalloom.core.model import Case, Check, Record, Run, Scored, Usage, Verdict
+from evalloom.engine.scoring_function import named_scores
 from evalloom.interop.promptfoo import asserts
+from evalloom.interop.promptfoo.derived import definitions, with_derived
 from evalloom.reports.run_report import RunReport, cell, encode, label, not_passed, origin, reason, why_without_verdicts
 
 name = "promptfoo"
@@ -31,6 +33,7 @@ def render(report: RunReport, stream: IO[bytes]) -> None:
     columns = _Columns(batch)
     for run, scored in report.rows:
         columns.count(run, scored)
+    columns.derive()
     head = {"version": 3, "timestamp": zulu(batch["created_at"]), "prompts": list(columns.prompts.values())}
     stream.write(b'{"evalId":' + encode(f"evalloom-{batch['id']}") + b',"results":')
     stream.write(encode(head).removesuffix(b"}") + b',"results":[')
@@ -104,6 +107,14 @@ class _Columns:
             metrics["namedScores"][check] = metrics["namedScores"].get(check, 0.0) + score
             metrics["namedScoresCount"][check] = metrics["namedScoresCount"].get(check, 0) + 1
         _add_tokens(metrics["tokenUsage"], _tokens(run.usage, scored.usage))
+
+    def derive(self) -> None:
+        """Add the `derivedMetrics` of the config to the sums of each column."""
+        metrics = definitions(self.batch["datasets"])
+        for prompt in self.prompts.values() if metrics else ():
+            counts = prompt["metrics"]
+            count = sum(counts[name] for name in _COUNTS.values())
+            counts["namedScores"] = with_derived(counts["namedScores"], count, metrics)
 
     def stats(self) -> Record:
         stats: Record = {"successes": 0, "failures": 0, "errors": 0, "tokenUsage": _tokens(Usage(), Usage())}
@@ -181,7 +192,7 @@ def _verdict_score(verdict: Verdict) -> float:
 
 
 def _named_scores(scored: Scored) -> dict[str, float]:
-    return {verdict.name: _verdict_score(verdict) for verdict in scored.verdicts if verdict.name and _counts(verdict)}
+    return named_scores([verdict for verdict in scored.verdicts if verdict.name and _counts(verdict)])
 
 
 def _counts(verdict: Verdict) -> bool:
