@@ -119,7 +119,7 @@ def test_an_unfinished_and_damaged_batch_says_so(call: Call) -> None:
     (folder / "runs.jsonl").write_bytes(b"".join([lines[0], b'{"key":"x",' + b"\n", *lines[1:], b'{"key":"half']))
     done = call("report", "latest", "-o", "report.html")
     assert done.code == 0 and "[log_mended]" in done.err
-    assert "The batch stopped early" in page("report.html") and "1 line of the log cannot be read" in page(
+    assert "The batch stopped early" in page("report.html") and "2 lines of the log cannot be read" in page(
         "report.html"
     )
     assert "<h1>2 of 3 runs passed.</h1>" in page("report.html")

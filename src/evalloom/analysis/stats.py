@@ -63,6 +63,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     """How many failures are not among the causes."""
     until_sure: list[str] = []
     """The batches of `--until-sure`: their results decided when they ended, so their figures have no interval."""
+    warnings: list[str] = []
+    """What cannot be read in the logs of these batches, and what is missing there."""
 
 
 def batch_stats(
@@ -87,6 +89,7 @@ def batch_stats(
         causes=causes,
         ungrouped=ungrouped,
         until_sure=reader.until_sure,
+        warnings=views.warnings,
     )
 
 

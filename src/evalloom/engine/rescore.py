@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs, warn_of_damage
+from evalloom.batchlog import Rescoring, find, manifest, pairs, warn_of_damage
+from evalloom.batchlog.complete import losses
+from evalloom.batchlog.read import RUNS
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, LlmUnavailable, usage_error
 from evalloom.core.model import Case, Check
@@ -94,8 +96,10 @@ async def _rescore(
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
-            damage: list[Damage] = []
+            # A cut line of the verdicts is of no account, because all are written again.
+            damage = [line for line in log.damage if line.file == RUNS]
             named = {CASE}
+            number = -1
             stored = pairs(path.absolute(), damage)
             with running_users_code():
                 for number, (run, _) in enumerate(stored):
@@ -110,7 +114,7 @@ async def _rescore(
                     named.update(name for check in case.checks for name in (check.name, check.kind))
                     await scorer.add(with_thresholds(case, request.thresholds), run)
                 await scorer.finish()
-            warn_of_damage(damage, path, warn)
+            warn_of_damage([*damage, *losses(path, manifest(path), number + 1)], path, warn)
             for name in request.thresholds.keys() - named:
                 warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
         except LlmUnavailable as error:

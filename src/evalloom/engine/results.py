@@ -11,7 +11,8 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
-from evalloom.batchlog import Damage, manifest, scored_runs, warn_of_damage
+from evalloom.batchlog import Damage, manifest, warn_of_damage
+from evalloom.batchlog.complete import checked_runs
 from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
 from evalloom.core.text import pluralize
@@ -269,10 +270,10 @@ def has_stopped_when_sure(batch: Batch) -> bool:
 
 
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:
-    """Yield the runs of a batch by profile, case and repeat, and warn about lines that cannot be read.
+    """Yield the runs of a batch by profile, case and repeat, and warn about unreadable lines and missing runs.
 
     A run without verdicts has no output, or is unscored.
     """
     damage: list[Damage] = []
-    yield from scored_runs(path, [profile.name for profile in manifest(path).profiles], damage)
+    yield from checked_runs(path, damage)
     warn_of_damage(damage, path, warn)

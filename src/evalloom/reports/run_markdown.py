@@ -93,7 +93,10 @@ def _with_escaped_texts(report: RunReport) -> RunReport:
         question = {**answer["question"], "baseline": code(answer["question"]["baseline"], _NAME)}
         answer = {**answer, "profiles": profiles, "question": question}
     damage = [code(message) for message in report.damage]
-    return structs.replace(report, compared=compared, answer=answer, damage=damage, stopped=code(report.stopped))
+    missing = [code(message) for message in report.missing]
+    return structs.replace(
+        report, compared=compared, answer=answer, damage=damage, missing=missing, stopped=code(report.stopped)
+    )
 
 
 # -- the summary -------------------------------------------------------------------------------------------

@@ -105,6 +105,8 @@ def remarks(t: Language, report: RunReport) -> Iterator[str]:
     if report.damage:
         lines = t.count(len(report.damage), "{n} line of the log cannot be read", "{n} lines of the log cannot be read")
         yield t("{lines}, and what they held is missing here: {list}", lines=lines, list="; ".join(report.damage[:5]))
+    for message in report.missing if report.state == "finished" else ():
+        yield t("Runs are missing: {message}", message=message)
     if report.problem == "nothing_expected":
         yield t("Nothing is expected of any case, so nothing was checked.")
 

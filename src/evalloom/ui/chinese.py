@@ -185,6 +185,7 @@ PHRASES: dict[str, str] = {
     "Report": "报告",
     "Retries": "重试",
     "Runs": "运行",
+    "Runs are missing: {message}": "缺少运行：{message}",
     "Score": "得分",
     "Search": "搜索",
     "Sections": "章节",
