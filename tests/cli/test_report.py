@@ -151,3 +151,12 @@ def test_what_until_sure_decided_is_in_the_report_with_its_interval(call: Call) 
     for file in ("run.md", "report.md", "report.html"):
         assert "of 200 cases in random order: the pass rate is below 90 % (always-valid 95 % CI 0.0–" in page(file)
         assert f"0.0–{high:.1f} %" in page(file)
+
+
+def test_what_differs_is_in_the_language_of_the_report(call: Call) -> None:
+    ran(call, "yy")
+    call("baseline", "save", "good")
+    ran(call, "yn")
+    call("report", "latest", "--against", "good", "-o", "zh.html", "-o", "zh.md", "--lang", "zh")
+    for file in ("zh.html", "zh.md"):
+        assert "数据集已更改：cases.jsonl" in page(file) and "the dataset changed" not in page(file)

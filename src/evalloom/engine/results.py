@@ -200,12 +200,13 @@ class Results:
         `force` replaces a file that is not a report of evalloom.
         """
         from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
+        from evalloom.ui.language import known_language
 
         outputs = reporters_for([str(path)], self.catalog.reporters)
         refuse_replacing_results(outputs, force, manifest(self.path))
         if not force:
             refuse_claimed(file for file, _ in outputs)
-        write_outputs(self, outputs, self.catalog, lang)
+        write_outputs(self, outputs, self.catalog, known_language(lang))
         return Path(path)
 
     @property

@@ -163,7 +163,7 @@ def _comparisons(t: Language, compared: ComparedWith | None) -> Iterator[str]:
     for comparison in compared.comparisons:
         yield from _comparison(t, comparison, compared)
     if compared.differences:
-        texts = "\n".join(f"- {code(text)}" for text in compared.differences[:_SHOWN_ROWS])
+        texts = "\n".join(f"- {code(sentences.difference(t, text))}" for text in compared.differences[:_SHOWN_ROWS])
         yield _folded(t("Other differences between the two"), texts)
 
 
