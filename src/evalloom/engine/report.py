@@ -16,7 +16,7 @@ from evalloom.core.model import Batch, Case, Run
 from evalloom.engine.cases import with_checks
 from evalloom.engine.compare import ComparisonRequest, ComparisonResult, base_batch
 from evalloom.engine.plan import CHECK_LISTS
-from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs
+from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of
 from evalloom.engine.system import Catalog
 from evalloom.reports.run_report import BatchState, ComparedWith, ReportRow, RunReport
@@ -56,6 +56,8 @@ def stored_results(
     summary, answer = tally.summary(batch.id, path.as_posix(), _duration(batch)), _answer(batch)
     if answer is not None:
         summary = answer.with_intervals(summary)
+    else:
+        warn_if_stopped_when_sure(batch, batch.id, warn)
     accepted = accepted_by(settings.run, batch.options)
     return Results(path, summary, tally, settings.gates, accepted=accepted, answer=answer, catalog=catalog)
 

@@ -22,7 +22,7 @@ from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
-from evalloom.engine.results import Results, accepted_by
+from evalloom.engine.results import Results, accepted_by, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of, damage_of
 from evalloom.engine.scoring import Scorer, services
 from evalloom.engine.system import Catalog
@@ -122,6 +122,8 @@ async def _rescore(
         finally:
             await llms.close()
         batch = manifest(path)
+        # The answer of --until-sure was about the old verdicts; whether it would have stopped there is not known.
+        warn_if_stopped_when_sure(batch, batch.id, warn)
         summary = tally.summary(batch.id, path.as_posix())
         facts = {
             "scored_at": utc_now(),

@@ -15,7 +15,7 @@ from evalloom.batchlog import Damage, manifest, warn_of_damage
 from evalloom.batchlog.complete import checked_runs
 from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
-from evalloom.core.text import pluralize
+from evalloom.core.text import pluralize, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -268,6 +268,13 @@ LEFT_OUT = "left_out"
 def has_stopped_when_sure(batch: Batch) -> bool:
     """Whether a batch left out cases because of its own results, so that usual intervals are too narrow for it."""
     return bool(batch.options.get(LEFT_OUT))
+
+
+def warn_if_stopped_when_sure(batch: Batch, name: str, warn: Callable[[str], None]) -> None:
+    """Warn that the usual intervals do not hold for a batch that left out cases because of its own results."""
+    if has_stopped_when_sure(batch):
+        message = "it stopped by its own results (--until-sure), so these intervals are too narrow"
+        warn(f"{printable(name)}: {message} [stopped_when_sure]")
 
 
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:
