@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.causes import Cause, cause_key, group_failures, merge_causes, normalise
+from evalloom.analysis.causes import Cause, cause_key, group_failures, merge_causes, normalise, shared_reason
 
 pytestmark = pytest.mark.req("WORK-11")
 
@@ -29,6 +29,31 @@ def test_failures_of_one_cause_are_one_group_and_the_most_frequent_comes_first()
 def test_a_reason_that_all_share_stays_as_it_is() -> None:
     cause = group_failures([("a", None, None, "HTTP 500"), ("b", "", "", "HTTP 500")])[0]
     assert (cause.reason, cause.count, cause.cases) == ("HTTP 500", 2, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "shared"),
+    [
+        (["expected 'yes' in 'no 1'", "expected 'yes' in 'no 2'", "expected 'yes' in ''"], "expected 'yes' in …"),
+        (["expected at most 5 words, got 12", "expected at most 5 words, got 17"], "expected at most 5 words, got …"),
+        (["expected 'a b', got 'c'", "expected 'a d', got 'c'"], "expected …, got …"),
+        (["expected  'a'\n in 'c d'", "expected  'a'\n in 'c e'"], "expected 'a' in …"),
+        (["it's 'a' or 'b'", "it's 'a' or 'c'"], "it's 'a' or …"),
+    ],
+)
+def test_what_all_failures_of_a_cause_expect_is_kept(reasons: list[str], shared: str) -> None:
+    assert shared_reason(reasons) == shared
+    [cause] = group_failures([(f"c{n}", "", "contains", reason) for n, reason in enumerate(reasons)])
+    assert cause.reason == shared
+    assert merge_causes([cause, cause])[0].reason == shared
+
+
+@given(st.lists(st.text("ab 1'\"…,"), min_size=1, max_size=4))
+def test_a_shared_reason_is_of_the_same_kind(texts: list[str]) -> None:
+    reasons = [f"expected 'x' in {text}" for text in texts]
+    for first in reasons:
+        alike = [reason for reason in reasons if normalise(reason) == normalise(first)]
+        assert normalise(shared_reason(alike)) == normalise(first)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,8 @@ def test_options_have_the_names_of_flags() -> None:
         (lambda: evalloom.stats("latest", metric="scores"), "no metric 'scores'. Did you mean 'score'?"),  # type: ignore[arg-type]
         (lambda: evalloom.stats("latest", by="tags"), "no group 'tags'. Did you mean 'tag'?"),
         (lambda: evalloom.report("latest", "x.html", language="zh"), "report: .* Did you mean 'lang'?"),  # type: ignore[call-arg]
+        (lambda: evalloom.report("latest", "x.html", lang="fr"), "lang: expected 'en' or 'zh', got 'fr'"),
+        (lambda: evalloom.stats("latest", by=3), "expected names, such as 'a,b' or .*, got 3"),  # type: ignore[arg-type]
         (lambda: evalloom.baseline("x", forced=True), "baseline: .* Did you mean 'force'?"),  # type: ignore[call-arg]
         (lambda: evalloom.open("latest", wrn=print), "open: .* Did you mean 'warn'?"),  # type: ignore[call-arg]
         (lambda: evalloom.stats("latest", zzz=1), "There is batch, by, metric, where, profile, warn"),  # type: ignore[call-arg]

@@ -172,8 +172,9 @@ def test_a_torn_tail_and_a_damaged_line_are_left_out(tmp_path: Path) -> None:
     for _ in range(2):  # the second time from the copy
         warnings: list[str] = []
         assert statuses(path, warnings=warnings) == [("c1", "passed"), ("c3", "passed")]
-        [warning] = warnings
+        warning, torn = warnings
         assert f"{path.as_posix()}/runs.jsonl:2: Expected `str`, got `int`" in warning and "[log_mended]" in warning
+        assert f"{path.as_posix()}/runs.jsonl:4: the last line is cut off" in torn
 
 
 def test_an_empty_batch_has_no_rows(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_a_tail_of_megabytes_or_of_zeros_is_cut(tmp_path: Path) -> None:
         write(tmp_path, run("a"))
         with (tmp_path / "runs.jsonl").open("ab") as stream:
             stream.write(tail)
-        assert write(tmp_path) == [f"runs.jsonl:0: a crash cut off the last line; its {len(tail)} bytes are removed"]
+        assert write(tmp_path) == [f"runs.jsonl: a crash cut off the last line; its {len(tail)} bytes are removed"]
     assert finished(tmp_path) == {"a"}
 
 

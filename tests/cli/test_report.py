@@ -119,7 +119,7 @@ def test_an_unfinished_and_damaged_batch_says_so(call: Call) -> None:
     (folder / "runs.jsonl").write_bytes(b"".join([lines[0], b'{"key":"x",' + b"\n", *lines[1:], b'{"key":"half']))
     done = call("report", "latest", "-o", "report.html")
     assert done.code == 0 and "[log_mended]" in done.err
-    assert "The batch stopped early" in page("report.html") and "1 line of the log cannot be read" in page(
+    assert "The batch stopped early" in page("report.html") and "2 lines of the log cannot be read" in page(
         "report.html"
     )
     assert "<h1>2 of 3 runs passed.</h1>" in page("report.html")
@@ -151,3 +151,12 @@ def test_what_until_sure_decided_is_in_the_report_with_its_interval(call: Call) 
     for file in ("run.md", "report.md", "report.html"):
         assert "of 200 cases in random order: the pass rate is below 90 % (always-valid 95 % CI 0.0–" in page(file)
         assert f"0.0–{high:.1f} %" in page(file)
+
+
+def test_what_differs_is_in_the_language_of_the_report(call: Call) -> None:
+    ran(call, "yy")
+    call("baseline", "save", "good")
+    ran(call, "yn")
+    call("report", "latest", "--against", "good", "-o", "zh.html", "-o", "zh.md", "--lang", "zh")
+    for file in ("zh.html", "zh.md"):
+        assert "数据集已更改：cases.jsonl" in page(file) and "the dataset changed" not in page(file)

@@ -171,3 +171,13 @@ def test_compare_says_that_a_batch_stopped_by_its_results() -> None:
     warnings: list[str] = []
     compare(ComparisonRequest(sure.path.name, whole.path.name), warnings.append, catalog.load())
     assert any("stopped_when_sure" in message for message in warnings)
+
+
+def test_scoring_again_says_that_the_usual_intervals_do_not_hold() -> None:
+    sure = run(good, until_sure=True, fail_under=0.9)
+    warnings: list[str] = []
+    evalloom.report(sure, "before.html", warn=warnings.append)
+    assert warnings == []
+    evalloom.score(sure, warn=warnings.append)
+    evalloom.report(sure, "after.html", warn=warnings.append)
+    assert len(warnings) == 2 and all("stopped_when_sure" in message for message in warnings)

@@ -375,6 +375,14 @@ def test_a_run_opens_with_its_differences_and_both_sides(dom: Callable[..., str]
 
 
 @pytest.mark.slow
+def test_an_answer_that_is_json_is_indented_unless_its_values_would_change(dom: Callable[..., str]) -> None:
+    opened = dom(rendered([run(1, "passed", '{"a": [1, "b c"]}')]), "#run=0").partition("<dialog")[2]
+    assert '{\n  "a": [\n    1,\n    "b c"\n  ]\n}' in opened
+    opened = dom(rendered([run(1, "passed", '{"a": 1.50}')]), "#run=0").partition("<dialog")[2]
+    assert '{"a": 1.50}' in opened
+
+
+@pytest.mark.slow
 @pytest.mark.req("WORK-24")
 def test_injected_script_does_not_run(dom: Callable[..., str]) -> None:
     found = dom(hostile("".join(ATTACKS)), "#run=0")

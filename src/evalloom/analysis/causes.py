@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -42,7 +42,7 @@ class Cause(Struct, frozen=True):
     step: str
     check: str
     reason: str
-    """The reason, as it was where all have the same, else with `…` for what differs."""
+    """The reason, as it was where all have the same, else with `…` for the values from the first that differs on."""
     count: int
     cases: list[str]
     example: str
@@ -63,9 +63,9 @@ def merge_causes(groups: Iterable[Cause]) -> list[Cause]:
     for group in groups:
         merged.setdefault(cause_key(group.step, group.check, group.reason), []).append(group)
     causes = []
-    for (step, check, normalised), alike in merged.items():
+    for (step, check, _), alike in merged.items():
         first = alike[0]
-        reason = first.reason if all(group.reason == first.reason for group in alike) else normalised
+        reason = shared_reason([group.reason for group in alike])
         cases = list(dict.fromkeys(case for group in alike for case in group.cases))
         causes.append(Cause(step, check, reason, sum(group.count for group in alike), cases, first.example))
     return sorted(causes, key=lambda cause: -cause.count)
@@ -86,8 +86,27 @@ def normalise(reason: str) -> str:
     return text[:_LONGEST]
 
 
+def shared_reason(reasons: Collection[str]) -> str:
+    """Return what reasons of one kind have in common: `expected 'a' in …` where all expected the same.
+
+    The smallest and the largest of them stand for all: whatever is between them in order begins as both begin.
+    """
+    first, last = min(reasons), max(reasons)
+    if first == last:
+        return first
+    normalised = normalise(first)
+    length = next((at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), len(first))
+    start = first[:length]
+    # At a space, and not within a value: there, the two parts are normalised as the whole is.
+    while (at := start.rfind(" ")) > 0:
+        start = start[:at]
+        shared = f"{_SPACE.sub(' ', start).strip()} {normalise(first[at:])}"[:_LONGEST]
+        if f"{normalise(start)} {normalise(first[at:])}"[:_LONGEST] == normalised == normalise(shared):
+            return shared
+    return normalised
+
+
 def _cause(key: Key, rows: list[Sequence[Any]]) -> Cause:
-    reasons = {row[3] or "" for row in rows}
     example = rows[0][3] or ""
-    reason = example if len(reasons) == 1 else key[2]
+    reason = shared_reason([row[3] or "" for row in rows])
     return Cause(key[0], key[1], reason, len(rows), list(dict.fromkeys(row[0] for row in rows)), example)

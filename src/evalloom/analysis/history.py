@@ -93,7 +93,15 @@ class HistoryReader:
         cases, absent, not_counted = self._cases(results)
         first = self._rows[-1]
         return History(
-            first.dataset or "", first.target or "", points, cases, absent, not_counted, self._others, self._left_out
+            first.dataset or "",
+            first.target or "",
+            points,
+            cases,
+            absent,
+            not_counted,
+            self._others,
+            self._left_out,
+            self._views.warnings,
         )
 
     def runs_of(self, case_id: str) -> list[RunLine]:

@@ -93,6 +93,8 @@ class History(Struct, frozen=True):
     """Other datasets and targets that were run."""
     left_out: int
     """The earlier batches of the same dataset and target, beyond the limit."""
+    warnings: list[str] = []
+    """What cannot be read in the logs of these batches, and what is missing there."""
 
     def of_kind(self, *kinds: Kind) -> list[CaseHistory]:
         return [case for case in self.cases if case.kind in kinds]

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from evalloom.analysis.causes import LIKELY_VARIABLE, Cause, merge_causes, normalise
+from evalloom.analysis.causes import LIKELY_VARIABLE, Cause, merge_causes, shared_reason
 from evalloom.analysis.repeats import Shares
 from evalloom.analysis.statistics import mean_interval
 from evalloom.analysis.tally import Counts, counts_of
@@ -63,6 +63,8 @@ class Stats(Struct, frozen=True, kw_only=True):
     """How many failures are not among the causes."""
     until_sure: list[str] = []
     """The batches of `--until-sure`: their results decided when they ended, so their figures have no interval."""
+    warnings: list[str] = []
+    """What cannot be read in the logs of these batches, and what is missing there."""
 
 
 def batch_stats(
@@ -87,6 +89,7 @@ def batch_stats(
         causes=causes,
         ungrouped=ungrouped,
         until_sure=reader.until_sure,
+        warnings=views.warnings,
     )
 
 
@@ -133,7 +136,7 @@ def _causes(views: Views, where: Where) -> tuple[list[Cause], int]:
     DuckDB groups most of them, by step, check and reason without what differs by case in almost every reason.
     """
     rows = views.rows(
-        f"""SELECT step, "check", arg_min(reason, place), min(reason) = max(reason), list(case_id ORDER BY place),
+        f"""SELECT step, "check", arg_min(reason, place), min(reason), max(reason), list(case_id ORDER BY place),
                 sum(count(*)) OVER ()::BIGINT
             FROM (SELECT step, "check", coalesce(reason, error, '') AS reason, case_id,
                 (batch, number, profile, repeat) AS place
@@ -144,8 +147,8 @@ def _causes(views: Views, where: Where) -> tuple[list[Cause], int]:
     )
     failures = rows[0][-1] if rows else 0
     groups = [
-        Cause(step or "", check or "", reason if is_same else normalise(reason), len(cases), cases, reason)
-        for step, check, reason, is_same, cases, _ in rows
+        Cause(step or "", check or "", shared_reason([least, most]), len(cases), cases, reason)
+        for step, check, reason, least, most, cases, _ in rows
     ]
     return merge_causes(groups), failures - sum(group.count for group in groups)
 

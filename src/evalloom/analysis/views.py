@@ -39,6 +39,8 @@ class Views:
         self._place = Place()
         self.connection: DuckDBPyConnection = connect(self._place.path)
         self._copies: dict[str, tuple[Copy, CopyIndex]] = {}
+        self.warnings: list[str] = []
+        """What cannot be read in the logs, and what is missing there."""
 
     def add(self, source: Source, warn: Callable[[str], None]) -> None:
         """Add a source, and build its copy if necessary; one that is there already is not added again."""
@@ -56,6 +58,7 @@ class Views:
             copy.close()
             raise
         self._copies[id] = (copy, index)
+        warn_of_damage(index.damage, source.path, self.warnings.append)
         warn_of_damage(index.damage, source.path, warn)
 
     def create(self) -> None:

@@ -87,7 +87,10 @@ def names_of(names: Names) -> list[str]:
     """Return the names in 'a,b' or ['a', 'b']."""
     if isinstance(names, str):
         return [part.strip() for part in names.split(",") if part.strip()]
-    return list(names)
+    try:
+        return list(names)
+    except TypeError:
+        raise usage_error("bad_option", f"expected names, such as 'a,b' or ['a', 'b'], got {names!r}") from None
 
 
 def paths_in(files: Files) -> list[Path]:

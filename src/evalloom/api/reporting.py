@@ -8,6 +8,7 @@ from evalloom import catalog
 from evalloom.api.options import AnyBatch, batch_name
 from evalloom.core.verbs import Warn, verb, warn_caller
 from evalloom.engine.write_report import ReportRequest, write_report
+from evalloom.ui.language import known_language
 
 
 @verb()
@@ -37,6 +38,6 @@ def report(
         any_config,
         str(config),
         force,
-        lang,
+        known_language(lang),
     )
     return write_report(request, catalog.load_for_python(), warn_caller(warn))

@@ -32,6 +32,7 @@ from evalloom.engine.resume import Resume, resumed_batch
 from evalloom.engine.until_sure import MARGIN, Question
 from evalloom.matchers import Matchers
 from evalloom.targets import build_callable
+from evalloom.ui.language import known_language
 
 _SHOWN = 20
 """The number of findings to warn about when the data has errors."""
@@ -79,7 +80,7 @@ def evaluate(
 
     >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], lambda text: text.upper())
     """
-    warn = warn_caller(warn)
+    warn, lang = warn_caller(warn), known_language(lang)
     loaded = catalog.load_for_python()
     values = settings_of(options)
     if names := names_of(profiles):
@@ -147,7 +148,7 @@ def score(
     pass_if: the share of its repeats that must pass for a case to pass: 0.8, "80%" or "4/5".
     output: files to write. force: replace files that are not reports of evalloom.
     """
-    warn = warn_caller(warn)
+    warn, lang = warn_caller(warn), known_language(lang)
     loaded = catalog.load_for_python()
     name = batch_name(batch)
     stored = manifest(find(name))

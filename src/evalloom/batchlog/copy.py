@@ -18,9 +18,10 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from msgspec import Struct, structs
 
+from evalloom.batchlog.complete import checked_runs
 from evalloom.batchlog.folders import is_in_use
 from evalloom.batchlog.parquet import Place, path_pattern, quoted, replace_file, write_parquet
-from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, scored_runs
+from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest
 from evalloom.batchlog.results import result_rows
 from evalloom.batchlog.rows import RESULTS, TABLES, VIEWS, BatchRow, Row, RowReader, batch_row, columns_of
 from evalloom.core.digest import digest_file, digest_text
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 FOLDER_NAME = "copy"
-_FORMAT = 1
+_FORMAT = 2
 """Incremented when the columns or their meaning change."""
 _MTIME_RESOLUTION_NS = 50_000_000
 """A file modified more recently than this may change again without a new timestamp."""
@@ -66,7 +67,7 @@ class CopyIndex(Struct, frozen=True):
     sources: dict[str, Stamp] = {}
     tables: dict[str, CopiedTable] = {}
     damage: list[Damage] = []
-    """The lines of the log that cannot be read and are left out."""
+    """The lines of the log that cannot be read and are left out, and what is missing."""
 
 
 class Source(Struct, frozen=True):
@@ -97,11 +98,10 @@ def batch_source(path: Path, formats: Formats, buckets: tuple[str, ...], system_
     is_running = is_in_use(path)
     batch = manifest(path)
     status = "running" if is_running else "finished" if batch.finished_at else "stopped"
-    profiles = [profile.name for profile in batch.profiles]
 
     def rows(damage: list[Damage]) -> Iterator[tuple[str, Row]]:
         reader = RowReader(batch, formats, buckets)
-        for run, scored in scored_runs(path, profiles, damage):
+        for run, scored in checked_runs(path, damage):
             yield from reader.rows(run, scored)
         if not (path / MANIFEST).is_file():
             raise _removed(path)
@@ -123,8 +123,7 @@ def result_source(path: Path) -> Source:
     batch = manifest(path)
 
     def rows(damage: list[Damage]) -> Iterator[tuple[str, Row]]:
-        runs = scored_runs(path, [profile.name for profile in batch.profiles], damage)
-        yield from ((RESULTS, row) for row in result_rows(runs))
+        yield from ((RESULTS, row) for row in result_rows(checked_runs(path, damage)))
         if not (path / MANIFEST).is_file():
             raise _removed(path)
 

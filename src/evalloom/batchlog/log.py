@@ -142,6 +142,7 @@ class Rescoring:
 
     def __enter__(self) -> Self:
         self._log = Log.resume(self._path, self._secrets)
+        self.damage = self._log.damage
         self._new = self._path / "verdicts.new.jsonl"
         try:
             self._new.unlink(missing_ok=True)

@@ -19,18 +19,22 @@ from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored, Verdict
 
 FORMAT = 2
+RUNS_MISSING = " [runs_missing]"
+"""The end of the warning about a log with fewer runs than its batch had, or was to have."""
 MANIFEST, RUNS, VERDICTS = "batch.json", "runs.jsonl", "verdicts.jsonl"
 
 
 class Damage(Struct, frozen=True):
-    """A line that cannot be read and is skipped."""
+    """A line that cannot be read and is skipped, or, as line 0, what a file lost."""
 
     file: str
     line: int
     reason: str
+    has_lost_runs: bool = False
+    """Whether whole lines are gone, so that there is none to name."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.reason}"
+        return f"{self.file}:{self.line}: {self.reason}" if self.line else f"{self.file}: {self.reason}"
 
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -75,9 +79,10 @@ def line_number(file: Path, key: str) -> int:
 
 
 def warn_of_damage(damage: Iterable[Damage], path: Path, warn: Callable[[str], None]) -> None:
-    """Warn once about each line of a log that cannot be read."""
+    """Warn once about each line of a log that cannot be read, and about what is missing."""
     for line in sorted(set(damage), key=lambda line: (line.file, line.line)):
-        warn(f"{path.as_posix()}/{line} [log_mended]")
+        code = RUNS_MISSING if line.has_lost_runs else " [log_mended]"
+        warn(f"{path.as_posix()}/{line}{code}")
 
 
 def finished(path: Path, with_errors: bool = True, retried_codes: Collection[str] = ()) -> set[str]:
@@ -186,6 +191,21 @@ def _lines(path: Path) -> Iterator[bytes]:
                     yield line
     except FileNotFoundError:
         return
+
+
+def torn_line(path: Path) -> int:
+    """Return the number of the last line of a file if a crash cut it off; 0 if the file ends with a whole line."""
+    try:
+        with path.open("rb") as stream:
+            if not stream.seek(0, os.SEEK_END):
+                return 0
+            stream.seek(-1, os.SEEK_END)
+            if stream.read(1) == b"\n":
+                return 0
+            stream.seek(0)
+            return sum(1 for _ in stream)
+    except FileNotFoundError:
+        return 0
 
 
 def repair_tail(path: Path) -> Iterator[Damage]:

@@ -184,6 +184,8 @@ def repair_command(batch: str) -> int:
     done = repair(path, warn)
     if done is None:
         click.echo(f"{path.as_posix()}: the manifest is readable, so there is nothing to repair")
+        for _ in stored_runs(path, warn):
+            pass  # what the log lost is known when all runs were read
         return 0
     lines: list[Line] = [(f"rebuilt   {path.as_posix()}/batch.json from {pluralize(done.runs, 'run')}", "bold")]
     lines += [

@@ -64,7 +64,7 @@ def command(batch: str, format: str, output: str, with_content: bool, otlp: str,
         if not force:
             refuse_claimed([Path(output)])
     render = partial(run_otel.render, with_content=with_content) if exporter is OTEL else exporter.render
-    report, rows = stored_report(path, catalog)
+    report, rows = stored_report(path, catalog, warn)
     if report.state != "finished":
         warn(f"the batch {path.name} is not finished: the export has the runs so far [batch_unfinished]")
     if otlp:

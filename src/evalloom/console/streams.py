@@ -31,7 +31,9 @@ class _OutputFile(io.FileIO):
             while rest and (written := super().write(rest)) is not None:
                 rest = rest[written:]
         except OSError as error:
-            self.error = error
+            # A copy: the traceback of the error itself keeps every frame of the command alive until the process ends,
+            # and DuckDB reports the objects in them as leaked.
+            self.error = OSError(error.errno, error.strerror)
             if not self._is_lossy:
                 raise
             return size

@@ -35,7 +35,7 @@ from evalloom.core.model import Batch, Profile
 from evalloom.core.text import did_you_mean, printable, quote
 from evalloom.engine.batch_kind import PLAIN, BatchKind
 from evalloom.engine.compare_runs import FailureReasons, results_of, runs_of, runs_of_baseline
-from evalloom.engine.results import has_stopped_when_sure
+from evalloom.engine.results import warn_if_stopped_when_sure
 from evalloom.engine.system import Catalog
 
 PREFERRED = "baseline"
@@ -113,9 +113,7 @@ def compare(request: ComparisonRequest, warn: Warn, catalog: Catalog) -> Compari
     for side in [now] if base is now else [base, now]:
         if not side.batch.finished_at:
             warn(f"{printable(side.name)}: the batch is unfinished; only its finished runs are compared")
-        if has_stopped_when_sure(side.batch):
-            message = "it stopped by its own results (--until-sure), so these intervals are too narrow"
-            warn(f"{printable(side.name)}: {message} [stopped_when_sure]")
+        warn_if_stopped_when_sure(side.batch, side.name, warn)
     pairs = _pairs(request, now.batch, base.batch)
     if not request.any_config:
         _check_config(now, base, pairs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,8 +49,8 @@ class CountedRows(Struct):
         self.runs, self.without_record = runs, without_record
 
 
-def stored_report(path: Path, catalog: Catalog) -> tuple[RunReport, CountedRows]:
+def stored_report(path: Path, catalog: Catalog, warn: Callable[[str], None]) -> tuple[RunReport, CountedRows]:
     """Return a stored batch as exporters see it, and its rows, which count what was written."""
-    report = report_of(stored_results(path, catalog), catalog)
+    report = report_of(stored_results(path, catalog, warn=warn), catalog)
     rows = CountedRows(report.rows)
     return structs.replace(report, rows=rows), rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +11,12 @@ import msgspec
 
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import is_in_use, manifest
+from evalloom.batchlog.read import RUNS_MISSING
 from evalloom.core.model import Batch, Case, Run
 from evalloom.engine.cases import with_checks
 from evalloom.engine.compare import ComparisonRequest, ComparisonResult, base_batch
 from evalloom.engine.plan import CHECK_LISTS
-from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs
+from evalloom.engine.results import UNTIL_SURE, Results, accepted_by, stored_runs, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of
 from evalloom.engine.system import Catalog
 from evalloom.reports.run_report import BatchState, ComparedWith, ReportRow, RunReport
@@ -26,31 +27,37 @@ if TYPE_CHECKING:
 
 
 class StoredRuns:
-    """The runs of a batch, read again each time; `damage` lists the lines that cannot be read."""
+    """The runs of a batch, read again each time; `damage` lists the lines that cannot be read, `missing` the rest."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.damage: list[str] = []
+        self.missing: list[str] = []
 
     def __iter__(self) -> Iterator[ReportRow]:
         return stored_runs(self.path, self._add_damage)
 
     def _add_damage(self, message: str) -> None:
-        if message not in self.damage:
-            self.damage.append(message)
+        messages = self.missing if message.endswith(RUNS_MISSING) else self.damage
+        if message not in messages:
+            messages.append(message)
 
 
-def stored_results(path: Path, catalog: Catalog, config: str = "") -> Results:
+def stored_results(
+    path: Path, catalog: Catalog, config: str = "", warn: Callable[[str], None] = lambda message: None
+) -> Results:
     """Count the runs of a batch, and check the gates of the settings; nothing is run or scored."""
     settings = load_settings(Path(config) if config else None, catalog.sections)
     batch = manifest(path)
     tally = Tally(batch.options.get("pass_if"))
     tally.order = [profile.name for profile in batch.profiles]
-    for run, scored in stored_runs(path):
+    for run, scored in stored_runs(path, warn):
         tally.add(run, scored)
     summary, answer = tally.summary(batch.id, path.as_posix(), _duration(batch)), _answer(batch)
     if answer is not None:
         summary = answer.with_intervals(summary)
+    else:
+        warn_if_stopped_when_sure(batch, batch.id, warn)
     accepted = accepted_by(settings.run, batch.options)
     return Results(path, summary, tally, settings.gates, accepted=accepted, answer=answer, catalog=catalog)
 
@@ -93,6 +100,7 @@ def report_of(
         case_of=partial(_case_of, catalog=catalog, batch=batch),
         is_quarantined=results.is_quarantined,
         damage=rows.damage,
+        missing=rows.missing,
     )
 
 

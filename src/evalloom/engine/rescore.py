@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Damage, Rescoring, find, manifest, pairs, warn_of_damage
+from evalloom.batchlog import Rescoring, find, manifest, pairs, warn_of_damage
+from evalloom.batchlog.complete import losses
+from evalloom.batchlog.read import RUNS
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, LlmUnavailable, usage_error
 from evalloom.core.model import Case, Check
@@ -20,7 +22,7 @@ from evalloom.engine.cases import with_checks
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
-from evalloom.engine.results import Results, accepted_by
+from evalloom.engine.results import Results, accepted_by, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of, damage_of
 from evalloom.engine.scoring import Scorer, services
 from evalloom.engine.system import Catalog
@@ -94,8 +96,10 @@ async def _rescore(
     with Rescoring(path, secrets_of(settings)) as log:
         scorer = Scorer(log, tally, checkers, scoring)
         try:
-            damage: list[Damage] = []
+            # A cut line of the verdicts is of no account, because all are written again.
+            damage = [line for line in log.damage if line.file == RUNS]
             named = {CASE}
+            number = -1
             stored = pairs(path.absolute(), damage)
             with running_users_code():
                 for number, (run, _) in enumerate(stored):
@@ -110,7 +114,7 @@ async def _rescore(
                     named.update(name for check in case.checks for name in (check.name, check.kind))
                     await scorer.add(with_thresholds(case, request.thresholds), run)
                 await scorer.finish()
-            warn_of_damage(damage, path, warn)
+            warn_of_damage([*damage, *losses(path, manifest(path), number + 1)], path, warn)
             for name in request.thresholds.keys() - named:
                 warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
         except LlmUnavailable as error:
@@ -118,6 +122,8 @@ async def _rescore(
         finally:
             await llms.close()
         batch = manifest(path)
+        # The answer of --until-sure was about the old verdicts; whether it would have stopped there is not known.
+        warn_if_stopped_when_sure(batch, batch.id, warn)
         summary = tally.summary(batch.id, path.as_posix())
         facts = {
             "scored_at": utc_now(),

@@ -11,10 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import NOTHING_EXPECTED, SHOWN_FAILURES, Summary, Tally
-from evalloom.batchlog import Damage, manifest, scored_runs, warn_of_damage
+from evalloom.batchlog import Damage, manifest, warn_of_damage
+from evalloom.batchlog.complete import checked_runs
 from evalloom.core.model import Batch, Record, Run, Scored, Status
 from evalloom.core.repeats import Count, cases_of, count_of, meets
-from evalloom.core.text import pluralize
+from evalloom.core.text import pluralize, printable
 
 if TYPE_CHECKING:
     import pandas
@@ -199,12 +200,13 @@ class Results:
         `force` replaces a file that is not a report of evalloom.
         """
         from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
+        from evalloom.ui.language import known_language
 
         outputs = reporters_for([str(path)], self.catalog.reporters)
         refuse_replacing_results(outputs, force, manifest(self.path))
         if not force:
             refuse_claimed(file for file, _ in outputs)
-        write_outputs(self, outputs, self.catalog, lang)
+        write_outputs(self, outputs, self.catalog, known_language(lang))
         return Path(path)
 
     @property
@@ -268,11 +270,18 @@ def has_stopped_when_sure(batch: Batch) -> bool:
     return bool(batch.options.get(LEFT_OUT))
 
 
+def warn_if_stopped_when_sure(batch: Batch, name: str, warn: Callable[[str], None]) -> None:
+    """Warn that the usual intervals do not hold for a batch that left out cases because of its own results."""
+    if has_stopped_when_sure(batch):
+        message = "it stopped by its own results (--until-sure), so these intervals are too narrow"
+        warn(f"{printable(name)}: {message} [stopped_when_sure]")
+
+
 def stored_runs(path: Path, warn: Callable[[str], None] = lambda message: None) -> Iterator[tuple[Run, Scored]]:
-    """Yield the runs of a batch by profile, case and repeat, and warn about lines that cannot be read.
+    """Yield the runs of a batch by profile, case and repeat, and warn about unreadable lines and missing runs.
 
     A run without verdicts has no output, or is unscored.
     """
     damage: list[Damage] = []
-    yield from scored_runs(path, [profile.name for profile in manifest(path).profiles], damage)
+    yield from checked_runs(path, damage)
     warn_of_damage(damage, path, warn)

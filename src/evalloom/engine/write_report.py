@@ -49,8 +49,6 @@ def write_report(request: ReportRequest, catalog: Catalog, warn: Callable[[str],
         refuse_without_comparison(outputs)
         comparison = ComparisonRequest(str(path), request.against, any_config=request.any_config)
         compared = compared_with(compare(comparison, warn, catalog), comparison)
-    report = report_of(stored_results(path, catalog, request.config), catalog, request.language, compared)
-    write_reports(report, outputs)
-    for message in report.damage:
-        warn(message)
+    results = stored_results(path, catalog, request.config, warn)
+    write_reports(report_of(results, catalog, request.language, compared), outputs)
     return [file for file, _ in outputs]

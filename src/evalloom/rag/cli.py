@@ -303,7 +303,7 @@ def report_command(batch: str, output: tuple[str, ...], force: bool, config: str
 
     BATCH defaults to the newest batch. Nothing is run.
     """
-    path, batch_manifest, profiles = load_results(batch)
+    path, batch_manifest, profiles = load_results(batch, warn)
     stopped = "" if batch_manifest.finished_at else "unfinished"
     settings, options = _load_settings(config), batch_manifest.options
     is_allowed = settings.run.allow_unscored or options.get("allow_unscored") is True

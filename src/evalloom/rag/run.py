@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -258,14 +259,16 @@ def check_gates(path: Path, settings: Settings) -> list[GateResult]:
     return [gates.parse(text).check(tally) for text in settings.gates]
 
 
-def load_results(batch: str) -> tuple[Path, Batch, list[RagResults]]:
-    """Load the results of a stored RAG batch; nothing is run."""
+def load_results(
+    batch: str, warn: Callable[[str], None] = lambda message: None
+) -> tuple[Path, Batch, list[RagResults]]:
+    """Load the results of a stored RAG batch, and warn about what its log lost; nothing is run."""
     path = find(batch)
     batch_manifest = manifest(path)
     if batch_manifest.config.get("kind") != KIND:
         message = f"{path.as_posix()} is not a RAG batch. 'evalloom rag retrieve' and 'evalloom rag answer' make one"
         raise usage_error("no_rag_batch", message)
-    return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path))
+    return path, batch_manifest, analyse_all(batch_manifest, stored_runs(path, warn))
 
 
 def write_reports(

@@ -93,7 +93,10 @@ def _with_escaped_texts(report: RunReport) -> RunReport:
         question = {**answer["question"], "baseline": code(answer["question"]["baseline"], _NAME)}
         answer = {**answer, "profiles": profiles, "question": question}
     damage = [code(message) for message in report.damage]
-    return structs.replace(report, compared=compared, answer=answer, damage=damage, stopped=code(report.stopped))
+    missing = [code(message) for message in report.missing]
+    return structs.replace(
+        report, compared=compared, answer=answer, damage=damage, missing=missing, stopped=code(report.stopped)
+    )
 
 
 # -- the summary -------------------------------------------------------------------------------------------
@@ -160,7 +163,7 @@ def _comparisons(t: Language, compared: ComparedWith | None) -> Iterator[str]:
     for comparison in compared.comparisons:
         yield from _comparison(t, comparison, compared)
     if compared.differences:
-        texts = "\n".join(f"- {code(text)}" for text in compared.differences[:_SHOWN_ROWS])
+        texts = "\n".join(f"- {code(sentences.difference(t, text))}" for text in compared.differences[:_SHOWN_ROWS])
         yield _folded(t("Other differences between the two"), texts)
 
 

@@ -58,6 +58,8 @@ class RunReport(msgspec.Struct, frozen=True):
     """What `--until-sure` decided, as `--json` has it; empty without it."""
     damage: list[str] = []
     """The lines of the log that cannot be read; complete when `rows` were gone through."""
+    missing: list[str] = []
+    """What else the log lost; complete when `rows` were gone through."""
 
     def __post_init__(self) -> None:
         # The second time a generator would give nothing, and a report would lack its runs without a word.

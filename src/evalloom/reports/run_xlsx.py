@@ -139,6 +139,9 @@ class _Sheet:
 
         self.sheet: Any = workbook.create_sheet(title)
         self.sheet.page_setup.orientation = "landscape"
+        # As wide as a page, and as many pages long as needed.
+        self.sheet.sheet_properties.pageSetUpPr.fitToPage = True
+        self.sheet.page_setup.fitToHeight = 0
         self.maker, self._t = CellMaker(self.sheet), t
         # Rows stay one line high, so that many fit on a screen; a long text is read in the line of the cell.
         top = Alignment(vertical="top")

@@ -12,6 +12,15 @@ from evalloom.core.text import shorten
 from evalloom.reports.run_report import ComparedWith, RunReport
 from evalloom.ui.language import Language, phrase
 
+_DIFFERENCES = (
+    phrase("the target differs: {what}"),
+    phrase("the target changed: {what}"),
+    phrase("the dataset changed: {what}"),
+    phrase("profiles that are not compared, {what}"),
+    phrase("the llm behind a profile changed: its address, or the file of a scripted one"),
+    phrase("repeat: {what}"),
+)
+"""How the texts of differences begin."""
 STATUS_NAMES: dict[Status, str] = {
     "passed": phrase("Passed"),
     "failed": phrase("Failed"),
@@ -105,8 +114,19 @@ def remarks(t: Language, report: RunReport) -> Iterator[str]:
     if report.damage:
         lines = t.count(len(report.damage), "{n} line of the log cannot be read", "{n} lines of the log cannot be read")
         yield t("{lines}, and what they held is missing here: {list}", lines=lines, list="; ".join(report.damage[:5]))
+    for message in report.missing if report.state == "finished" else ():
+        yield t("Runs are missing: {message}", message=message)
     if report.problem == "nothing_expected":
         yield t("Nothing is expected of any case, so nothing was checked.")
+
+
+def difference(t: Language, text: str) -> str:
+    """Return a difference in configuration; the names and values in it stay as they are."""
+    for known in _DIFFERENCES:
+        start = known.removesuffix("{what}")
+        if text.startswith(start):
+            return t(known, what=text.removeprefix(start))
+    return text
 
 
 def gate_counts(t: Language, gates: list[Record]) -> str:

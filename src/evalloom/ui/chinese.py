@@ -185,6 +185,15 @@ PHRASES: dict[str, str] = {
     "Report": "报告",
     "Retries": "重试",
     "Runs": "运行",
+    "profiles that are not compared, {what}": "未比较的配置，{what}",
+    "repeat: {what}": "重复次数：{what}",
+    "the dataset changed: {what}": "数据集已更改：{what}",
+    "the llm behind a profile changed: its address, or the file of a scripted one": (
+        "某个配置背后的模型已更改：其地址，或脚本模型的文件"
+    ),
+    "the target changed: {what}": "被测对象已更改：{what}",
+    "the target differs: {what}": "被测对象不同：{what}",
+    "Runs are missing: {message}": "缺少运行：{message}",
     "Score": "得分",
     "Search": "搜索",
     "Sections": "章节",

@@ -122,6 +122,16 @@ def language(code: str) -> Language:
     return Language("zh", PHRASES)
 
 
+def known_language(code: str) -> str:
+    """Return the code of a language; raise bad_option for one that there is not."""
+    if code not in LANGUAGES:
+        # Deferred: every command imports this module for `--lang`.
+        from evalloom.core.errors import usage_error
+
+        raise usage_error("bad_option", f"lang: expected {' or '.join(map(repr, LANGUAGES))}, got {code!r}")
+    return code
+
+
 def language_of(choice: str, environment: Mapping[str, str]) -> str:
     """Return the code of the language that `--lang` names, or else the locale, in the order of POSIX."""
     names = (environment.get(name, "") for name in ("LC_ALL", "LC_MESSAGES", "LANG"))

@@ -285,10 +285,21 @@
     if (!("v" in value)) return value.t;
     return typeof value.v === "string" ? value.v : JSON.stringify(value.v, null, 2);
   };
+  // The answer of a model is a text, also where it is JSON. Only what stays the same but for white space is indented.
+  const indented = (text) => {
+    if (!/^\s*[[{]/.test(text)) return text;
+    try {
+      const parsed = JSON.parse(text);
+      const dense = (one) => one.replace(/\s/g, "");
+      return dense(JSON.stringify(parsed)) === dense(text) ? JSON.stringify(parsed, null, 2) : text;
+    } catch {
+      return text;
+    }
+  };
   const cutNote = (value) => (value.more ? element("span", {class: "cut"},
     t("{n} more characters are left out here; the whole is in {path}/runs.jsonl", {n: format.format(value.more), path: visible(index.path)})) : "");
   const box = (value, label) => {
-    const text = plain(value);
+    const text = indented(plain(value));
     const shownText = text === "" ? element("span", {class: "soft"}, t("(an empty text)")) : visible(text);
     return [element("div", {class: "output", dir: "auto", tabindex: "0", role: "group", "aria-label": label}, shownText), cutNote(value)];
   };
