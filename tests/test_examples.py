@@ -50,6 +50,8 @@ INTENDED = [
     (RAG, "rag", 56, []),
     (EXAMPLES / "elsewhere/promptfooconfig.yaml", "promptfoo", 5, None),
     (EXAMPLES / "elsewhere/tests.csv", "promptfoo", 3, []),
+    (EXAMPLES / "promptfoo/promptfooconfig.yaml", "promptfoo", 5, []),
+    (EXAMPLES / "promptfoo/tests.csv", "promptfoo", 2, []),
     (EXAMPLES / "elsewhere/samples.jsonl", "openai-evals", 4, []),
     (EXAMPLES / "elsewhere/inspect_samples.csv", "inspect", 4, []),
     (EXAMPLES / "elsewhere/goldens.json", "deepeval", 3, ["needs_judge"]),
@@ -77,6 +79,8 @@ def test_every_example_dataset_is_listed_here() -> None:
     files -= {path for path in files if {"agents", "pipelines"} & {*path.parts}}
     # Rows that fail on purpose, and a chat that a recipe reads.
     beside = {FAULTY, EXAMPLES / "replay/context/rows.jsonl", EXAMPLES / "replay/context/chats/front-desk.jsonl"}
+    # What a config names.
+    beside |= {EXAMPLES / "promptfoo/facts.yaml", EXAMPLES / "promptfoo/prompts/chat.json"}
     assert files - {path for path, *_ in INTENDED} == {path for path in files if path.name in companions} | beside
 
 

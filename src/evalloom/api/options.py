@@ -29,6 +29,7 @@ class RunFlags(TypedDict, total=False):
     tags: Names
     filter: str
     variants: Names
+    vary: Mapping[str, Iterable[Any]]
     no_cache: bool
     cache: bool
     skip_invalid: bool
@@ -58,6 +59,8 @@ def settings_of(flags: RunFlags) -> Record:
     for name in ("profiles", "tags", "variants"):
         if name in values:
             values[name] = names_of(values[name])
+    if "vary" in values:
+        values["vary"] = {name: list(listed) for name, listed in values["vary"].items()}
     if "output" in values:
         values["output"] = [str(path) for path in paths_in(values["output"])]
     if "quarantine" in values:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -31,7 +31,7 @@ from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume, resumed_batch
 from evalloom.engine.until_sure import MARGIN, Question
 from evalloom.matchers import Matchers
-from evalloom.targets import build_callable
+from evalloom.targets import BuiltTarget, build_callable
 from evalloom.ui.language import known_language
 
 _SHOWN = 20
@@ -39,10 +39,13 @@ _SHOWN = 20
 Checks = Iterable[Check | Record]
 
 
+Target = str | Record | Callable[..., Any]
+
+
 @verb(RunFlags.__annotations__)
 def evaluate(
     dataset: Cases | None = None,
-    target: str | Record | Callable[..., Any] = "",
+    target: Target | Sequence[Target] = "",
     checks: Checks = (),
     profiles: Names = (),
     *,
@@ -67,7 +70,8 @@ def evaluate(
     """Run cases against a target, score them and write a batch, as `evalloom run` does.
 
     dataset: a file, what `evalloom.read` returns, or a list of cases (`evalloom.Case`, or dicts in any dialect).
-    target: a function, or a value of `--target` such as "prompt:prompt.md". Both default to those of `config`.
+    target: a function, or a value of `--target` such as "prompt:prompt.md", or several of them, each a column.
+    Both default to those of `config`.
     checks: applied to every case in addition to its own, such as {"length": {"max": 10}}.
     profiles: the profiles or llms to run with. judge: the llm for judge checks.
     config: the settings file; by default evalloom.yaml of the current folder, if there is one.
@@ -75,8 +79,9 @@ def evaluate(
     force: replace files of `output` that are not reports of evalloom.
 
     Options are the flags of `evalloom run` with `_` for `-`: repeat=5, pass_if="4/5" or 0.8, limit=20, tags="zh,en",
-    filter="len(text) < 80", concurrency=8, no_cache=True, timeout=30, max_cost=2, max_tokens=…, max_time=…,
-    fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, quarantine, variants, output="report.html".
+    filter="len(text) < 80", vary={"temperature": [0, 0.7]}, concurrency=8, no_cache=True, timeout=30, max_cost=2,
+    max_tokens=…, max_time=…, fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, quarantine,
+    variants, output="report.html".
 
     >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], lambda text: text.upper())
     """
@@ -91,7 +96,7 @@ def evaluate(
         RunRequest(
             datasets=paths_of(dataset),
             config=str(config),
-            target=build_callable(target) if callable(target) else target,
+            target=_target(target),
             judge=judge,
             record=str(record),
             replay=str(replay),
@@ -120,6 +125,12 @@ def evaluate(
         raise
     write_outputs(results, outputs, loaded, lang)
     return results
+
+
+def _target(target: Target | Sequence[Target]) -> str | Record | BuiltTarget | tuple[str | Record | BuiltTarget, ...]:
+    if isinstance(target, list | tuple):
+        return tuple(build_callable(one) if callable(one) else one for one in target)
+    return build_callable(target) if callable(target) else target  # type: ignore[return-value]
 
 
 @verb()

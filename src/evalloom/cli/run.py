@@ -85,7 +85,7 @@ def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest
     return RunRequest(
         datasets,
         flags["config"],
-        flags["target"],
+        _target(flags["target"]),
         flags["judge"],
         flags["record"],
         flags["replay"],
@@ -93,6 +93,11 @@ def request_from(datasets: tuple[str, ...], flags: dict[str, Any]) -> RunRequest
         Reading(flags["dialect"], parse_mapping(flags["mapping"]), flags["encoding"]),
         question=question_of(flags),
     )
+
+
+def _target(written: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Return the only target, or several; other commands have one target of their own."""
+    return written[0] if isinstance(written, tuple) and len(written) == 1 else written or ""
 
 
 class RunCommand:

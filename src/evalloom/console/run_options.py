@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -46,7 +46,12 @@ OUTPUT = click.option(
 )
 _WHAT = (
     click.option("--config", default="", metavar="FILE", help="Settings file. Default: ./evalloom.yaml."),
-    click.option("--target", default="", cls=CatalogOption, describe=lambda catalog: forms(catalog.all_targets)),
+    click.option(
+        "--target",
+        multiple=True,
+        cls=CatalogOption,
+        describe=lambda catalog: f"{forms(catalog.all_targets)}. Repeatable: each is a column.",
+    ),
     click.option(
         "--profile",
         "profiles",
@@ -60,6 +65,12 @@ _WHAT = (
         "--pass-if",
         metavar="K/N",
         help="A case passes if K of its N repeats do; also a share such as 0.8 or 80%. K/N sets --repeat N.",
+    ),
+    click.option(
+        "--vary",
+        multiple=True,
+        metavar="NAME=A,B",
+        help="Run with each value of a parameter of the llm, e.g. temperature=0,0.7. Repeatable.",
     ),
     click.option("--variants", multiple=True, metavar="A,B", help="Run these variants of the target."),
 )
@@ -152,6 +163,8 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("profiles", "tags", "variants"):
         if flags[name]:
             values[name] = [part for text in flags[name] for part in parted(text)]
+    if flags.get("vary"):
+        values["vary"] = varied(flags["vary"])
     if flags["no_cache"]:
         values["cache"] = False
     for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
@@ -190,6 +203,27 @@ _PLAIN = ("concurrency", "repeat", "limit", "filter", "max_cost", "max_tokens", 
 def parted(text: str) -> list[str]:
     """Split `a,b` into names."""
     return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def varied(texts: Iterable[str]) -> dict[str, list[Any]]:
+    """Parse `temperature=0,0.7`: the values of a parameter, as JSON or else as texts."""
+    import json
+
+    values: dict[str, list[Any]] = {}
+    for text in texts:
+        name, mark, listed = text.partition("=")
+        parts = [part.strip() for part in listed.split(",")]
+        if not mark or not name.strip() or "" in parts or name.strip() in values:
+            raise usage_error(
+                "bad_option", f"--vary: expected a parameter and its values, as in temperature=0,0.7, got {text!r}"
+            )
+        for part in parts:
+            try:
+                value = json.loads(part)
+            except ValueError:
+                value = part
+            values.setdefault(name.strip(), []).append(value)
+    return values
 
 
 def rate(flag: str, text: str) -> float:

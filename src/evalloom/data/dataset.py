@@ -11,11 +11,12 @@ from itertools import chain
 from pathlib import Path as FilePath
 
 import msgspec
+from msgspec import Struct
 
 from evalloom.core.model import Case, Origin, Path, Place, Record, Remark
 from evalloom.core.text import quote, type_name
 from evalloom.data.checks import FIELD, CheckLists
-from evalloom.data.dialect import Dialect, Included
+from evalloom.data.dialect import Dialect, Included, Surroundings
 from evalloom.data.formats import Document, Formats
 from evalloom.data.identity import FileNames, NamedCase, Namer
 from evalloom.data.mapping import Mapping
@@ -30,6 +31,15 @@ SAMPLE = 50
 _SAMPLE_BYTES = 4 * 1024 * 1024
 
 
+class Expansion(Struct, frozen=True):
+    """The records of a document, kept because a plan reads its datasets several times."""
+
+    dialect: Dialect
+    rows: list[Row | Problem]
+    layout: str
+    lines: int
+
+
 class Dataset:
     """Reads one source. `dialect`, `reason` and `layout` are set at once; iterate for rows and problems."""
 
@@ -42,12 +52,16 @@ class Dataset:
         nested: bool = False,
         names: FileNames | None = None,
         declared: frozenset[str] = frozenset(),
+        allow_code: bool = False,
+        expansion: Expansion | None = None,
     ) -> None:
         """`names` are those of an earlier reading of the same source, so that it is not looked through again.
 
         `declared` are the inputs that the target declares: a list of checks under such a name is an input.
+        With `allow_code`, code that a document names may make its records. `expansion` is that of an earlier reading.
         """
         self.source = source
+        self._allow_code = allow_code
         self.declared = declared
         self.check_lists: CheckLists = "never" if FIELD in declared else "mapped" if mapping.names else "plain"
         self.formats = formats
@@ -59,7 +73,14 @@ class Dataset:
         self._expanded_by: Dialect | None = None
         self._head: list[Row | Problem] = []
         self._is_dataset = True
-        self._peek()
+        self.expansion = expansion
+        """The records of the document that the file is; None for a file of records."""
+        if expansion is None:
+            self._peek()
+        else:
+            self._items = iter(())
+            self._expanded_by = expansion.dialect
+            self._head = [copy(item) if isinstance(item, Row) else item for item in expansion.rows]
         self.raw_sample = [row.value for row in self._objects()]
         self.sample = [mapping.apply(record) for record in self.raw_sample]
         votes = Counter(formats.recognise(record)[0].name for record in self.sample)
@@ -69,7 +90,7 @@ class Dataset:
 
     @property
     def lines(self) -> int:
-        return self._reader.lines
+        return self._reader.lines or (self.expansion.lines if self.expansion else 0)
 
     @property
     def has_explicit_dialect(self) -> bool:
@@ -83,7 +104,7 @@ class Dataset:
 
     @property
     def layout(self) -> str:
-        return self._reader.layout
+        return self._reader.layout or (self.expansion.layout if self.expansion else "")
 
     def __iter__(self) -> Iterator[Row | Problem]:
         if not self._is_dataset:
@@ -136,7 +157,15 @@ class Dataset:
 
     def _read_again(self) -> Iterator[Case]:
         dialect = self._named_dialect.name if self._named_dialect else ""
-        again = Dataset(self.source, self.formats, dialect, self.mapping, declared=self.declared)
+        again = Dataset(
+            self.source,
+            self.formats,
+            dialect,
+            self.mapping,
+            declared=self.declared,
+            allow_code=self._allow_code,
+            expansion=self.expansion,
+        )
         return (item for item in again._bare_cases(again) if not isinstance(item, Problem))
 
     def case(self, record: Record, origin: Origin) -> Case:
@@ -186,8 +215,10 @@ class Dataset:
 
     def _expand(self, row: Row) -> None:
         dialects = (self._named_dialect,) if self._named_dialect else self.formats.dialects
+        folder = self.source.path.absolute().parent if self.source.path is not None else None
+        surroundings = Surroundings(folder, self._allow_code)
         for dialect in dialects:
-            if (records := dialect.expand(row.value)) is not None:
+            if (records := dialect.expanded(row.value, surroundings)) is not None:
                 self._expanded_by = dialect
                 break
         else:
@@ -210,6 +241,10 @@ class Dataset:
                 place = places.get(path, Place(row.line, row.column))
                 head.append(Row(record, *place, b"", _RecordPlaces(places, path)))
         self._head = head
+        if self._expanded_by is not None:
+            # Copies, because what reads the rows changes them.
+            kept = [copy(item) if isinstance(item, Row) else item for item in head]
+            self.expansion = Expansion(self._expanded_by, kept, self.layout, self.lines)
 
     def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
         """Yield the records of a file that the document names; only files in or below its own folder are opened."""
@@ -239,14 +274,24 @@ class Dataset:
             yield Problem("included_file", "error", f"{included.file!r} is this file itself", place)
             return
         dialect = self._expanded_by.name if self._expanded_by else ""
-        inner = Dataset(source_of(FilePath(path)), self.formats, dialect, nested=True)
+        name = (FilePath(self.source.name).parent / included.file).as_posix()
+        inner_source = msgspec.structs.replace(source_of(FilePath(path)), name=name)
+        inner = Dataset(inner_source, self.formats, dialect, nested=True)
         for item in inner:
-            if isinstance(item, Row):
-                item.file = item.file or inner.source.name
-                item.value = {**item.value, **included.beside}
-                yield item
-            else:
+            if not isinstance(item, Row):
                 yield item._replace(file=inner.source.name)
+                continue
+            item.file = item.file or inner.source.name
+            item.value = {**item.value, **included.beside}
+            if included.each is None:
+                yield item
+                continue
+            for record in included.each(item.value):
+                if isinstance(record, Remark):
+                    place = item.place_of(record.path)
+                    yield Problem(record.code, record.severity, record.message, place, item.file)
+                else:
+                    yield _with_record(item, record)
 
     def _decide(self) -> tuple[Dialect, str]:
         if self._named_dialect:
@@ -269,6 +314,13 @@ class Dataset:
             message = f"is one object with {fields} and no list of cases in it. "
             message += "Name the list 'cases'" if self._named_dialect else "If it is a case, name its --dialect"
         return Problem("not_a_dataset", "error", message)
+
+
+def _with_record(row: Row, record: Record) -> Row:
+    """Return a copy of a row with another record, at the same position."""
+    copied = copy(row)
+    copied.value = record
+    return copied
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:

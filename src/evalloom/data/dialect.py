@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
-from evalloom.core.model import Case, Origin, Path, Record, Remark
+from evalloom.core.model import Case, Origin, Path, Profile, Record, Remark
 from evalloom.data.cells import read_cells
 from evalloom.files.rows import Problem
 
@@ -50,6 +50,16 @@ class Included(Struct, frozen=True):
     path: Path
     beside: Record = {}
     """Fields that the document adds to each record of the file."""
+    each: Callable[[Record], Iterable[Record | Remark]] | None = None
+    """Yields what a record of the file stands for; None if it stands for itself."""
+
+
+class Surroundings(Struct, frozen=True):
+    """What a document may use beside its own text: the files of its folder, and code if the user allows it."""
+
+    folder: FilePath | None = None
+    """The folder of the document; None if it comes from stdin."""
+    allow_code: bool = False
 
 
 Expanded = Iterable[tuple[Path, Record] | Included | Remark]
@@ -110,10 +120,14 @@ class Dialect(Struct, frozen=True):
     """Returns the ids of the cases in the same file that a record depends on."""
     beside_inputs: tuple[str, ...] = ()
     """Meta fields that the target gets beside the inputs; a changed value makes a different run."""
+    excludes: Callable[[Case, Profile], str] | None = None
+    """Returns why a case does not run under a profile; empty if it does."""
     fit: Callable[[Case, Contract], Case] | None = None
     """Returns a case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None
     """Yields the records in a document such as a config file; None if it is not of this format."""
+    expand_in: Callable[[Record, Surroundings], Expanded | None] | None = None
+    """As `expand`, for a format whose documents use other files."""
     pairing: Pairing | None = None
     """Pairs of cases that need both sides."""
     category: Callable[[Record], str] = lambda record: ""
@@ -168,6 +182,12 @@ class Dialect(Struct, frozen=True):
     """Returns the `--map` value that turns other records into this format; empty if none does."""
     unread_answer: Callable[[list[Record]], UnreadAnswer | None] = lambda sample: None
     """Returns the field that looks like an expected answer but is not one in this format."""
+
+    def expanded(self, document: Record, surroundings: Surroundings) -> Expanded | None:
+        """Yield the records in a document; None if it is not of this format."""
+        if self.expand_in is not None:
+            return self.expand_in(document, surroundings)
+        return self.expand(document)
 
     def multiplied(self, record: Record) -> Iterable[Record]:
         """Return the records that one record expands to: usually only itself."""

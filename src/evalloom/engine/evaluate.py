@@ -63,6 +63,10 @@ def evaluate(
 ) -> Results:
     """Run a plan and return its results. The one sync entry to everything async below."""
     live = live or Live()
+    if plan.target.in_order and (resume.newest or resume.source or plan.question is not None):
+        flag = "--until-sure" if plan.question is not None else "--resume"
+        why = "a test uses the outputs of earlier ones, so all of them run, one after the other"
+        raise usage_error("runs_in_order", f"{flag}: {plan.target.name}: {why}. Run it without the flag")
     refuse_invalid(plan)
     for message in warnings(plan):
         warn(message)

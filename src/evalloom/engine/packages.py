@@ -163,6 +163,7 @@ def _guarded_dialect(dialect: Dialect, package: str) -> Dialect:
         sniff=_guarded(dialect.sniff, package, ""),
         weaker=tuple((rank, _guarded(sniff, package, "")) for rank, sniff in dialect.weaker),
         expand=_guarded(dialect.expand, package, None),
+        expand_in=None if dialect.expand_in is None else _guarded(dialect.expand_in, package, None),
         mapping_from=_guarded(dialect.mapping_from, package, ""),
         forget=_guarded(dialect.forget, package, None),
     )

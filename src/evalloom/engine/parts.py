@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evalloom.engine.batch_kind import BatchKind
     from evalloom.engine.example import Example
     from evalloom.engine.init import Starter
+    from evalloom.engine.suite import Suite, SuiteOptions
     from evalloom.matchers import Matcher
     from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
@@ -53,6 +54,8 @@ class Parts(Struct, frozen=True):
     rule_flags: tuple[RuleFlag, ...] = ()
     sections: Callable[[], tuple[Section[Any], ...]] = tuple
     """Its sections of evalloom.yaml."""
+    suite: Callable[[Path, SuiteOptions], Suite | None] | None = None
+    """Reads a test file that also says what it tests; returns None for any other file."""
     batch_kinds: Callable[[], tuple[BatchKind, ...]] = tuple
     buckets: tuple[str, ...] = ()
     """Tags that divide its cases into groups, each case in at most one; in the order of display."""

@@ -20,7 +20,7 @@ from evalloom.core.digest import digest_file, digest_value, qualified_name
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Batch, Case, Check, Profile, Record
 from evalloom.data.checks import FIELD, CheckLists
-from evalloom.data.dataset import Dataset
+from evalloom.data.dataset import Dataset, Expansion
 from evalloom.data.dialect import Rules
 from evalloom.data.identity import FileNames
 from evalloom.data.mapping import Mapping
@@ -94,9 +94,18 @@ class Plan(Struct, frozen=True, dict=True):
         for source in self.sources:
             reading, names = self.reading, self.names.get(source)
             dataset = Dataset(
-                source, self.catalog.formats, reading.dialect, reading.mapping, names=names, declared=self._declared
+                source,
+                self.catalog.formats,
+                reading.dialect,
+                reading.mapping,
+                names=names,
+                declared=self._declared,
+                allow_code=self.options.allow_code,
+                expansion=self._expansions.get(source),
             )
             self.names[source] = dataset.names
+            if dataset.expansion is not None:
+                self._expansions[source] = dataset.expansion
             yield dataset
 
     @property
@@ -116,6 +125,11 @@ class Plan(Struct, frozen=True, dict=True):
     @cached_property
     def names(self) -> dict[Source, FileNames]:
         """The names in each dataset, kept because a plan reads its datasets several times."""
+        return {}
+
+    @cached_property
+    def _expansions(self) -> dict[Source, Expansion]:
+        """The records of each dataset that is a document, such as a config that names files of tests."""
         return {}
 
     def cases(self, by_number: bool = False) -> Iterator[SelectedCase]:
@@ -177,6 +191,7 @@ class Plan(Struct, frozen=True, dict=True):
                 if not keys.may_be_secret(name, value) and not any(secret in value for secret in secrets)
             },
             frozenset(dialect.name for dialect in self.catalog.formats.dialects if dialect.has_conditions),
+            {dialect.name: dialect.excludes for dialect in self.catalog.formats.dialects if dialect.excludes},
         )
 
     def batch(self) -> Batch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from evalloom.targets import BuiltTarget, TargetOptions, build, forms
 
 if TYPE_CHECKING:
     from evalloom.engine.quarantine import Quarantine
+    from evalloom.engine.suite import Suite
     from evalloom.engine.until_sure import Question
 
 
@@ -44,7 +46,8 @@ class RunRequest(Struct, frozen=True):
 
     datasets: tuple[str, ...] = ()
     config: str = ""
-    target: str | Record | BuiltTarget = ""
+    target: str | Record | BuiltTarget | tuple[str | Record | BuiltTarget, ...] = ""
+    """What is tested; several targets run beside each other."""
     judge: str = ""
     record: str = ""
     replay: str = ""
@@ -69,11 +72,26 @@ def prepare(request: RunRequest, catalog: Catalog) -> Plan:
 
 
 def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
-    options = msgspec.structs.replace(settings.run.resolved(), **_run_options(request.options))
+    flags = _run_options(request.options)
+    options = msgspec.structs.replace(settings.run.resolved(), **flags)
     _check_options(options, settings)
-    target = _target(request, settings, options, catalog)
-    profiles = _with_variants(_profiles(settings, options, target), options.variants, target)
-    judge = request.judge or settings.judge
+    suite = _suite(request, settings, options, catalog)
+    if suite is not None:
+        settings, options = suite.with_llms(settings), suite.options_over(settings, flags)
+        _check_options(options, settings)
+        target, profiles = suite.target, suite.profiles(settings, options)
+    elif several := _several(request, settings, options, catalog):
+        target, profiles = several
+    else:
+        target = _target(request, settings, options, catalog)
+        profiles = _with_variants(_profiles(settings, options, target), options.variants, target)
+    if options.vary:
+        from evalloom.engine.several import vary  # deferred: few runs do
+
+        if not target.may_ask:
+            raise usage_error("bad_option", f"--vary: the target {target.name} calls no llm, so nothing would vary")
+        profiles = vary(profiles, options.vary)
+    judge = request.judge or settings.judge or (suite.judge if suite is not None else "")
     llm_names = [name for profile in profiles for name in (profile.run, profile.verify)]
     llm_names += [judge, settings.embeddings] if target.may_ask else []
     for name in llm_names:
@@ -189,10 +207,45 @@ def _check_options(options: RunSettings, settings: Settings) -> None:
             gates.parse(text)
 
 
-def _target(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
+def _several(
+    request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog
+) -> tuple[BuiltTarget, tuple[Profile, ...]] | None:
+    """Return several targets as one, with the columns to run; None where there is only one."""
+    specs = request.target if isinstance(request.target, tuple) else ()
+    if len(specs) < 2 and (request.target or settings.target or not settings.targets):
+        return None
+    from evalloom.engine import several  # deferred: few runs have several targets
+
+    if options.variants:
+        raise usage_error("no_variants", "--variants: goes with a single target")
+    target_options = _target_options(settings, options, catalog)
+    if specs:
+        built = [spec if isinstance(spec, BuiltTarget) else build(spec, Path(), target_options) for spec in specs]
+        targets = several.named(built)
+    else:
+        targets = {name: build(spec, settings.folder, target_options) for name, spec in settings.targets.items()}
+    profiles = {name: _profiles(settings, options, target) for name, target in targets.items()}
+    is_only = all(len(own) == 1 for own in profiles.values())
+    columns = [column for name, own in profiles.items() for column in several.columns(own, name, is_only)]
+    return several.combine(targets), tuple(columns)
+
+
+def _suite(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> Suite | None:
+    """Return what the only dataset says of its target, if nothing else names one."""
+    paths = list(request.datasets) or settings.datasets
+    names_target = request.target or settings.target or settings.targets or request.metadata.config.get("kind")
+    if names_target or request.python_cases or len(paths) != 1 or not os.path.isfile(paths[0]):
+        return None
+    from evalloom.engine.suite import SuiteOptions
+
+    target_options = _target_options(settings, options, catalog)
+    return catalog.suite(Path(paths[0]), SuiteOptions(settings, target_options, tuple(options.profiles)))
+
+
+def _target_options(settings: Settings, options: RunSettings, catalog: Catalog) -> TargetOptions:
     if options.allow_code:
         refuse_without_sandbox()
-    target_options = TargetOptions(
+    return TargetOptions(
         options.timeout_s,
         environment(settings.folder),
         tuple(secrets_of(settings)),
@@ -201,10 +254,15 @@ def _target(request: RunRequest, settings: Settings, options: RunSettings, catal
         catalog.targets,
         tuple(options.variants),
     )
-    if isinstance(request.target, BuiltTarget):
-        return request.target
-    if request.target:
-        return build(request.target, Path(), target_options)
+
+
+def _target(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> BuiltTarget:
+    target_options = _target_options(settings, options, catalog)
+    spec = request.target[0] if isinstance(request.target, tuple) and request.target else request.target
+    if isinstance(spec, BuiltTarget):
+        return spec
+    if spec and not isinstance(spec, tuple):
+        return build(spec, Path(), target_options)
     if isinstance(settings.target, dict) and "timeout_s" in request.options:
         # A flag overrides the settings, those of the target included.
         return build({**settings.target, "timeout_s": options.timeout_s}, settings.folder, target_options)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from evalloom.engine.init import Starter
     from evalloom.engine.parts import Parts as Parts
     from evalloom.engine.parts import RuleFlag as RuleFlag
+    from evalloom.engine.suite import Suite, SuiteOptions
     from evalloom.matchers import Matchers
     from evalloom.pages.page import Section as PageSection
     from evalloom.reports import RunReporter
@@ -190,6 +191,13 @@ class Catalog:
     def result_commands(self) -> tuple[click.Command, ...]:
         """The commands of systems that summarize results in their own format."""
         return tuple(parts.result_command() for parts in self.parts if parts.result_command is not None)
+
+    def suite(self, path: Path, options: SuiteOptions) -> Suite | None:
+        """What a test file says of its target; None if it says nothing."""
+        for parts in self.parts:
+            if parts.suite is not None and (suite := parts.suite(path, options)) is not None:
+                return suite
+        return None
 
     def result_sources(self, path: Path) -> list[Source] | None:
         """The results in a file or folder of a system's own format; None if no system reads it."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Iterator
+from copy import copy
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -30,12 +33,29 @@ class RowReader:
         self.source = source
         self.layout = ""
         self._reader: _Reader | None = None
+        self._lines = 0
 
     @property
     def lines(self) -> int:
-        return self._reader.lines if self._reader else 0
+        return self._reader.lines if self._reader else self._lines
 
     def __iter__(self) -> Iterator[Row | Problem]:
+        if self.source.suffix in YAML_SUFFIXES and (stamp := _stamp(self.source)):
+            yield from self._yaml(stamp)
+        else:
+            yield from self._read()
+
+    def _yaml(self, stamp: tuple[object, ...]) -> Iterator[Row | Problem]:
+        """Read YAML, which is read as a whole and slowly; the last file is kept for the next reading of it."""
+        if stamp not in _last_yaml:
+            read = list(self._read())
+            _last_yaml.clear()
+            _last_yaml[stamp] = (read, self.layout, self.lines)
+        items, self.layout, self._lines = _last_yaml[stamp]
+        # Copies, because what reads the rows changes them.
+        yield from (copy(item) if isinstance(item, Row) else item for item in items)
+
+    def _read(self) -> Iterator[Row | Problem]:
         chunks = read_chunks(self.source)
         try:
             head = next(chunks, b"")
@@ -44,6 +64,20 @@ class RowReader:
             yield from self._reader
         except Refused as error:
             yield error.problem
+
+
+_last_yaml: dict[tuple[object, ...], tuple[list[Row | Problem], str, int]] = {}
+
+
+def _stamp(source: Source) -> tuple[object, ...]:
+    """Return what a file of the same content has; empty for what is no file."""
+    if source.path is None or source.content is not None:
+        return ()
+    try:
+        state = os.stat(source.path)
+    except (OSError, ValueError):
+        return ()
+    return (source, state.st_mtime_ns, state.st_size, state.st_ino) if stat.S_ISREG(state.st_mode) else ()
 
 
 def _layout(suffix: str, head: bytes) -> str:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING
 from evalloom.engine.system import System
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from evalloom.engine.example import Example
     from evalloom.engine.parts import Parts
+    from evalloom.engine.suite import Suite, SuiteOptions
     from evalloom.reports import RunReporter
 
 
@@ -30,6 +33,12 @@ def _openai_evals() -> RunReporter:
     return openai_evals_log
 
 
+def _suite(path: Path, options: SuiteOptions) -> Suite | None:
+    from evalloom.interop.promptfoo.suite import read_suite
+
+    return read_suite(path, options)
+
+
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts
     from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
@@ -48,6 +57,7 @@ def _parts() -> Parts:
             ragas.DIALECT,
             pydantic_evals.DIALECT,
         ),
+        suite=_suite,
         matchers=matchers.MATCHERS,
         reporters=(promptfoo_results,),
         exporters=(

@@ -79,6 +79,7 @@ class Settings(Struct, frozen=True):
     providers: dict[str, ProviderSection] = {}
     profiles: dict[str, Profile] = {}
     target: str | Record = ""
+    targets: dict[str, str | Record] = {}
     datasets: list[str] = []
     gates: list[str] = []
     judge: str = ""
@@ -137,6 +138,7 @@ def load(path: Path | None = None, sections: tuple[Section[Any], ...] | None = N
             for name, profile in engine.profiles.items()
         },
         target=engine.target,
+        targets=engine.targets,
         datasets=[(folder / name).as_posix() for name in engine.datasets],
         gates=engine.gates,
         judge=engine.judge,

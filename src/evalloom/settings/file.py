@@ -137,6 +137,9 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     tags: Annotated[list[str], Meta(title="a list of tags")] = []
     filter: Annotated[str, Meta(description="An expression; only cases for which it is true are run.")] = ""
     variants: Annotated[list[str], Meta(title="a list of variants")] = []
+    vary: Annotated[
+        dict[str, list[Any]], Meta(description="Values of parameters; each combination is a column of its own.")
+    ] = {}
     cache: bool = True
     skip_invalid: bool = False
     allow_unscored: Annotated[bool, Meta(description="Accept expectations that could not be scored.")] = False
@@ -175,6 +178,9 @@ class SettingsFile(Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, ProfileSection], Meta(description="Named choices of llms; the first one is the default.")
     ] = {}
     target: Annotated[str | Record, Meta(description="The system under test.")] = ""
+    targets: Annotated[
+        dict[str, str | Record], Meta(description="Several systems under test, by name, that run beside each other.")
+    ] = {}
     datasets: Annotated[
         list[str], Meta(title="a list of paths", description="The test files, relative to this file's folder.")
     ] = []

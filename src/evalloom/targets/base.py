@@ -92,6 +92,9 @@ class BuiltTarget(Struct, frozen=True):
     has_own_outcome: bool = False
     """Whether a run is a result even if nothing is expected of it, such as the outcome of a hoplet."""
 
+    in_order: bool = False
+    """Whether a run uses the outputs of runs before it: they run one after the other, and a batch is not resumed."""
+
     @property
     def takes(self) -> frozenset[str]:
         """Every input that it declares."""

@@ -68,9 +68,14 @@ def test_an_assert_becomes_a_check(written: dict[str, Any], check: Check) -> Non
 def test_variables_are_filled_in_in_code_too() -> None:
     (text,) = asserts.checks({"type": "contains", "value": "{{ city }} and {{other}}"}, {"city": "Paris"})
     (code,) = asserts.checks({"type": "python", "value": "'{{ city }}' in output"}, {"city": "Paris"})
-    assert text.expected == "Paris and {{other}}"
-    assert text.options["unsupported"] == "the template '{{ city }} and {{other}}' is not filled in here"
+    assert text.options["unsupported"] == "'{{ city }} and {{other}}' names 'other', which the test does not have"
     assert code.expected == "'Paris' in output"
+
+
+def test_templates_of_values_are_rendered() -> None:
+    written = {"type": "contains", "value": "{{ q | upper }}{% for x in xs %}{{ x }}{% endfor %}"}
+    (check,) = asserts.checks(written, {"q": "a", "xs": [1, 2]})
+    assert check.expected == "A12" and "unsupported" not in check.options
 
 
 def test_a_set_gives_its_members_its_threshold() -> None:
@@ -85,9 +90,9 @@ def test_a_set_gives_its_members_its_threshold() -> None:
     [
         ({"type": "contains", "value": "a", "transform": 5}, "expected JavaScript or a file, got 5"),
         ({"type": "contains", "value": "a", "transform": "file://x.rb"}, "expected a file of JavaScript or Python"),
-        ({"type": "not-contains", "value": "{{ q | upper }}"}, "'{{ q | upper }}' is not filled in"),
-        ({"type": "equals", "value": "{% if q %}a{% endif %}"}, "is not filled in"),
-        ({"type": "contains", "value": "in {{ letter }}"}, "is not filled in"),
+        ({"type": "not-contains", "value": "{{ q | uper }}"}, "there is no filter 'uper'"),
+        ({"type": "equals", "value": "{% if q %}a{% endfor %}"}, "line 1: Encountered unknown tag 'endfor'"),
+        ({"type": "contains", "value": "in {{ letter }}"}, "names 'letter', which the test does not have"),
         ({"type": "is-json", "value": "file://schema.json"}, "there is no file 'file://schema.json'"),
         ({"type": "javascript", "value": "file://check.js"}, "there is no file 'file://check.js'"),
         ({"type": "contains", "value": "file:///etc/passwd"}, "is outside the folder"),
@@ -126,7 +131,7 @@ def test_what_cannot_be_judged_as_promptfoo_would_says_why(written: Any, why: st
         ({"type": "contains", "value": "a", "provider": "x"}, []),
         ({"type": "llm-rubric", "value": "a", "provider": "x", "rubricPrompt": "y"}, ["grader_not_used"]),
         ({"type": "factuality", "value": "a", "rubricPrompt": "y"}, ["grader_not_used"]),
-        ({"type": "contains-any", "value": ["a", "{{ q | upper }}"]}, ["template_not_filled"]),
+        ({"type": "contains-any", "value": ["a", "{{ q | uper }}"]}, ["template_not_filled"]),
         ({"type": "assert-set", "assert": {}}, ["bad_assert"]),
         ({"type": "assert-set", "assert": [{"type": "assert-set", "assert": []}]}, ["bad_assert"]),
     ],
@@ -149,12 +154,12 @@ def test_a_pattern_only_javascript_knows_is_a_warning() -> None:
 
 def test_what_is_unsupported_is_not_converted_as_if_it_were() -> None:
     kinds = ("equals", "contains", "regex")
-    written = [{"type": kind, "value": "{{ q | upper }}"} for kind in kinds]
+    written = [{"type": kind, "value": "{{ q | uper }}"} for kind in kinds]
     case = Case("a", {"q": "x"}, tuple(check for item in written for check in asserts.checks(item, {"q": "x"})))
     for dialect in WRITERS:
         assert dialect.write is not None
         made = dialect.write(case, 1)
-        assert "upper" not in str(made.record)
+        assert "uper" not in str(made.record)
         assert [note for note in made.lost if note.startswith("check: ")] == [
             f"check: {kind} on output has no place" for kind in kinds
         ]

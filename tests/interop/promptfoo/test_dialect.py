@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evalloom.core.model import Case, Check, Origin, Path, Record, Remark
-from evalloom.data.dialect import Included, Rules
+from evalloom.data.dialect import Included, Rules, Surroundings
 from evalloom.interop.promptfoo.dialect import DIALECT
 
 ORIGIN = Origin("promptfooconfig.yaml")
@@ -56,14 +56,17 @@ def codes(record: Record) -> list[str]:
     return [remark.code for remark in DIALECT.findings(record, Rules())]
 
 
+def expanded(document: Record) -> list[tuple[Path, Record] | Included | Remark]:
+    return list(DIALECT.expanded(document, Surroundings()) or ())
+
+
 def records(document: Record) -> list[tuple[Path, Record]]:
-    return [item for item in DIALECT.expand(document) or () if not isinstance(item, Remark | Included)]
+    return [item for item in expanded(document) if not isinstance(item, Remark | Included)]
 
 
 def others(document: Record) -> list[Remark | Included]:
-    """All but the records, and but the remark that nearly every config gets."""
-    found = [item for item in DIALECT.expand(document) or () if isinstance(item, Remark | Included)]
-    return [item for item in found if isinstance(item, Included) or item.code != "prompts_not_used"]
+    """All but the records."""
+    return [item for item in expanded(document) if isinstance(item, Remark | Included)]
 
 
 def cases(document: Record) -> list[Case]:
@@ -122,7 +125,7 @@ def test_findings_about_a_cell_stand_at_the_cell() -> None:
         ({"vars": {"a": "file://a.txt"}, "assert": [{"type": "is-json"}]}, ["file_not_read"]),
         ({"a": "file://a.txt", "__expected": "y"}, ["file_not_read"]),
         ({"vars": {"a": 1}, "assert": [{"type": "is-json"}], "options": {"transform": "x"}}, []),
-        ({"a": "x", "__expected": "{{ a | upper }}"}, ["template_not_filled"]),
+        ({"a": "x", "__expected": "{{ a | uper }}"}, ["template_not_filled"]),
         ({"vars": {"a": ["x", "y"]}, "assert": [{"type": "is-json"}]}, ["list_of_variables"]),
         ({"vars": {}, "assert": [{"type": "is-json"}], "threshold": "high"}, ["bad_threshold"]),
         ({"a": "x", "__expected": "contians: y"}, ["unknown_assert_type"]),
@@ -174,12 +177,6 @@ def test_a_fault_of_default_test_is_said_once() -> None:
     assert [codes(record) for _, record in records(document)] == [[], []]
 
 
-def test_prompts_of_a_config_are_told_to_be_unused() -> None:
-    remarks = [item for item in DIALECT.expand({"prompts": ["{{q}}"], "tests": []}) or () if isinstance(item, Remark)]
-    assert (remarks[0].code, remarks[0].severity) == ("prompts_not_used", "info")
-    assert "--target prompt:" in remarks[0].message
-
-
 @pytest.mark.parametrize("place", ["defaultTest", "test", "scenario"])
 def test_a_transform_applies_to_every_check_of_its_tests(place: str) -> None:
     test: Record = {"vars": {"q": "x"}, "assert": [{"type": "is-json", "transform": "output.a"}]}
@@ -196,7 +193,7 @@ def test_a_transform_applies_to_every_check_of_its_tests(place: str) -> None:
 
 
 def test_templates_of_default_test_are_told_once_and_lacking_variables_where_they_lack() -> None:
-    asserted = [{"type": "contains", "value": value} for value in ("{{ q | upper }}", "{{name}}")]
+    asserted = [{"type": "contains", "value": value} for value in ("{{ q | uper }}", "{{name}}")]
     tests = [{"vars": {"q": "x", "name": "Bea"}}, {"vars": {"q": "x"}}]
     document = {"defaultTest": {"assert": asserted}, "tests": tests}
     assert [item.code for item in others(document) if isinstance(item, Remark)] == ["template_not_filled"]
@@ -229,7 +226,7 @@ def test_scenarios_cross_their_configurations_with_their_tests() -> None:
     french, german = cases({"prompts": ["x"], "scenarios": [scenario]})
     assert french.inputs["language"] == "French" and french.checks == (Check("equals", "Bonjour"),)
     assert german.inputs["language"] == "German" and german.checks == (Check("equals", "Hallo"),)
-    assert german.meta == {"scenario": "greetings"}
+    assert german.meta == {"scenario": "greetings", "metadata": {"conversationId": "__scenario_1__"}}
 
 
 def test_lists_among_the_variables_are_combined() -> None:
@@ -259,36 +256,50 @@ def test_references_to_templates_are_resolved() -> None:
 
 @pytest.mark.parametrize("name", ["file://tests.csv", "tests.jsonl", "file://more/tests.yaml", "file://tests.json.gz"])
 def test_files_that_can_be_read_are_included(name: str) -> None:
-    assert others({"prompts": ["x"], "tests": name}) == [Included(name.removeprefix("file://"), ("tests",))]
-    assert others({"tests": [{"vars": {}}, name]}) == [Included(name.removeprefix("file://"), ("tests", 1))]
+    file = name.removeprefix("file://")
+    for document, path in (
+        ({"prompts": ["x"], "tests": name}, ("tests",)),
+        ({"tests": [{"vars": {}}, name]}, ("tests", 1)),
+    ):
+        (included,) = others(document)
+        assert isinstance(included, Included) and (included.file, included.path) == (file, path)
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "code", "severity"),
     [
-        "file://tests/*",
-        "file://make.py:tests",
-        "tests.js",
-        "https://host/tests.csv",
-        "huggingface://datasets/a?b=c",
-        "tests.xlsx",
+        ("file://tests/*", "file_missing", "error"),
+        ("file://make.py:tests", "code_not_run", "warning"),
+        ("tests.rb", "code_not_run", "warning"),
+        ("tests.js", "file_missing", "error"),
+        ("https://host/tests.csv", "file_not_read", "warning"),
+        ("huggingface://datasets/a?b=c", "file_not_read", "warning"),
+        ("tests.xlsx", "file_not_read", "warning"),
     ],
 )
-def test_what_cannot_be_read_is_named(name: str) -> None:
+def test_what_cannot_be_read_is_named(name: str, code: str, severity: str) -> None:
     (remark,) = others({"prompts": ["x"], "tests": [name]})
     assert isinstance(remark, Remark)
-    assert (remark.code, remark.severity, remark.path) == ("file_not_read", "warning", ("tests", 0))
-    assert repr(name) in remark.message
+    assert (remark.code, remark.severity, remark.path) == (code, severity, ("tests", 0))
+    assert name.removeprefix("file://") in remark.message
 
 
-def test_a_config_without_tests_says_so() -> None:
-    (remark,) = others({"prompts": ["x"], "providers": ["y"]})
-    assert isinstance(remark, Remark) and remark.code == "no_tests"
+def test_a_config_without_tests_runs_each_prompt_once() -> None:
+    document = {"prompts": ["x"], "providers": ["y"]}
+    (remark,) = others(document)
+    assert isinstance(remark, Remark) and (remark.code, remark.severity) == ("no_tests", "info")
+    assert records(document) == [((), {})]
+
+
+def test_red_team_sections_are_named_and_have_no_case() -> None:
+    document = {"targets": ["x"], "prompts": ["x"], "redteam": {"plugins": ["pii"]}}
+    found = {item.code for item in others(document) if isinstance(item, Remark)}
+    assert found == {"section_not_used", "no_tests"} and records(document) == []
 
 
 def test_other_documents_are_left_alone() -> None:
-    assert DIALECT.expand({"tests": [{"input": "a", "target": "b"}]}) is None
-    assert DIALECT.expand({"vars": {"a": 1}, "assert": []}) is None
+    assert DIALECT.expanded({"tests": [{"input": "a", "target": "b"}]}, Surroundings()) is None
+    assert DIALECT.expanded({"vars": {"a": 1}, "assert": []}, Surroundings()) is None
 
 
 @given(st.dictionaries(st.sampled_from(NAMES), JSON))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evalloom.interop.promptfoo.files import FileProblem, language_of, open_folder, read
+from evalloom.interop.promptfoo.files import FileProblem, language_of, matching, open_folder, read
 
 pytestmark = pytest.mark.req("WORK-31")
 
@@ -18,6 +18,11 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "outside.txt").write_text("secret")
     open_folder(str(inner))
     return inner
+
+
+def test_a_folder_that_only_a_file_names_is_out_of_reach(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    assert _code("file://a.txt", tmp_path) == "file_outside"
 
 
 def _code(reference: str, folder: Path) -> str:
@@ -89,3 +94,12 @@ def test_a_changed_file_is_read_again(folder: Path) -> None:
     assert read("file://a.txt", str(folder)).text == "old"
     path.write_text("newer")
     assert read("file://a.txt", str(folder)).text == "newer"
+
+
+def test_a_pattern_gives_the_files_in_order(folder: Path) -> None:
+    for name in ("b.txt", "a.txt", ".hidden.txt"):
+        (folder / name).write_text(name)
+    assert matching("file://*.txt", str(folder)) == ["file://a.txt", "file://b.txt"]
+    assert matching("file://none*", str(folder)) == []
+    with pytest.raises(FileProblem):
+        matching("file://../*", str(folder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -26,9 +26,13 @@ class Conditions(Struct, frozen=True):
     env: Mapping[str, str] = {}
     dialects: frozenset[str] = frozenset()
     """The dialects whose `conditions` are evaluated; those of cases from Python always are."""
+    exclusions: Mapping[str, Callable[[Case, Profile], str]] = {}
+    """What says, for each dialect that may exclude cases from profiles, why one does not run."""
 
     def why_not(self, case: Case, profile: Profile, dialect: str) -> str:
         """Return why a case is skipped under a profile; empty when it runs."""
+        if case.meta and dialect in self.exclusions and (why := self.exclusions[dialect](case, profile)):
+            return why
         if not case.meta or "conditions" not in case.meta or (dialect and dialect not in self.dialects):
             return ""
         names = {

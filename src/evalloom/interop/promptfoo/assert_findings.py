@@ -12,7 +12,7 @@ from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.cells import is_blank
 from evalloom.interop.promptfoo import assert_types as types
 from evalloom.interop.promptfoo.assert_transforms import TEST_TRANSFORMS, transforms_of
-from evalloom.interop.promptfoo.assert_values import python_regex, render, schema_of, template_in, text_of, value_of
+from evalloom.interop.promptfoo.assert_values import python_regex, render, schema_of, text_of, value_of, why_unfilled
 from evalloom.interop.promptfoo.files import FileProblem, is_file, read
 
 # Syntax of JavaScript that Python's `re` refuses: such a pattern is valid in promptfoo, so it is only a warning.
@@ -138,10 +138,8 @@ def _value_findings(
             yield warning("file_not_read", path, f"{field}: {problem.problem}, so the assert stays unscored")
         elif problem and problem.code:
             yield error(problem.code, path, f"{field}: {problem.problem}")
-    elif type_ not in types.CODE and (left := template_in(value, variables)):
-        only = "only the plain names of the test's variables are"
-        message = f"{field}: {quote(left)} is not filled in, so the assert stays unscored; {only}"
-        yield warning("template_not_filled", path, message)
+    elif type_ not in types.CODE and (why := why_unfilled(value, variables)):
+        yield warning("template_not_filled", path, f"{field}: {why}, so the assert stays unscored")
     elif type_ in types.TEXTUAL and (isinstance(value, list | dict) or value is None):
         yield error("bad_value", path, f"{field}: expected a string, got {describe(value)}")
     elif type_ in types.LISTED and not (isinstance(value, str) or (isinstance(value, list) and value)):

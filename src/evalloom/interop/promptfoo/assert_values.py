@@ -13,10 +13,11 @@ from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.data.cells import is_blank
 from evalloom.files.rows import Row
+from evalloom.interop.promptfoo import templates
 from evalloom.interop.promptfoo.assert_types import CODE, LISTED, TEXTUAL
 from evalloom.interop.promptfoo.files import FileProblem, is_file, language_of, read
 
-_VARIABLE = lazy_pattern(r"\{\{\s*([\w.-]+)\s*\}\}")
+_VARIABLE = lazy_pattern(r"\{\{-?\s*([^\W\d]\w*)\s*-?\}\}")
 
 
 class Value(Struct, frozen=True):
@@ -35,9 +36,8 @@ class Value(Struct, frozen=True):
 def value_of(written: Any, type_: str, variables: Record, base: str) -> Value:
     """Return the value of an assert; `base` is the folder that its files are relative to."""
     if not is_file(written) and not (isinstance(written, list) and any(map(is_file, written))):
-        if left := "" if type_ in CODE else template_in(written, variables):
-            problem = f"the template {quote(left)} is not filled in here"
-            return Value(render(written, variables), {}, problem, "template_not_filled")
+        if why := "" if type_ in CODE else why_unfilled(written, variables):
+            return Value(render(written, variables), {}, why, "template_not_filled")
         return Value(_expected(written, type_, variables))
     try:
         if isinstance(written, str) and (language := language_of(written)):
@@ -82,10 +82,11 @@ def _code(reference: str, type_: str, language: str, base: str) -> Value:
 
 
 def _expected(value: Any, type_: str, variables: Record, is_final: bool = False) -> Any:
+    if type_ in CODE:
+        # Braces are part of the code, so only plain names are filled in.
+        return value if is_final or not isinstance(value, str) else _with_names(value, variables)
     if not is_final:
         value = render(value, variables)
-    if type_ in CODE:
-        return value
     if type_ in ("is-json", "contains-json"):
         return None if is_blank(value) else schema_of(value)
     if type_ in LISTED:
@@ -98,41 +99,47 @@ def _expected(value: Any, type_: str, variables: Record, is_final: bool = False)
 
 
 def render(value: Any, variables: Record) -> Any:
-    """Fill in the templates of a text, or of the texts in a list."""
+    """Fill in the templates of a text, or of the texts in a list; what cannot be filled in stays as written."""
     if isinstance(value, list):
         return [render(item, variables) for item in value]
-    return fill(value, variables) if isinstance(value, str) and "{{" in value else value
+    if not isinstance(value, str) or not templates.has_marks(value) or _missing(value, variables):
+        return value
+    try:
+        return templates.render(value, variables)
+    except templates.TemplateError:
+        return value
 
 
-def fill(text: str, variables: Record) -> str:
-    """Fill in the plain `{{variables}}` of a text; other expressions stay unchanged.
-
-    Every template of an assert is filled in here, and `template_in` says what this leaves.
-    """
-
+def _with_names(text: str, variables: Record) -> str:
     def filled(match: re.Match[str]) -> str:
-        variable = variables.get(match[1])
-        # The content of a file is not known here.
-        return (
-            match[0]
-            if variable is None or isinstance(variable, list | dict) or is_file(variable)
-            else text_of(variable)
-        )
+        value = variables.get(match[1])
+        return match[0] if value is None or is_file(value) else templates.text_of(value)
 
     return _VARIABLE.sub(filled, text)
 
 
-def template_in(value: Any, variables: Record | None) -> str:
-    """The first text of a value that is still a template after its variables are filled in; empty when none is.
+def why_unfilled(value: Any, variables: Record | None) -> str:
+    """Why a template in a value cannot be filled in; empty if all can. Without `variables`, every name is there.
 
-    When `variables` is None, every plain name counts as filled in.
+    promptfoo prints nothing for a variable that is not there, and an answer contains nothing always.
     """
     for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and ("{{" in text or "{%" in text):
-            filled = _VARIABLE.sub("", text) if variables is None else fill(text, variables)
-            if "{{" in filled or "{%" in filled:
-                return text
+        if not isinstance(text, str) or not templates.has_marks(text):
+            continue
+        if variables is not None and (name := _missing(text, variables)):
+            return f"{quote(text)} names {name!r}, which the test does not have"
+        try:
+            templates.render(text, variables or {})
+        except templates.TemplateError as error:
+            return f"{quote(text)}: {error}"
     return ""
+
+
+def _missing(text: str, variables: Record) -> str:
+    """The first variable that a template prints and a test does not have, or has as a file that is not read."""
+    # In a template with tags, a loop or `set` may make the name, or a condition may guard it.
+    names = [] if "{%" in text else _VARIABLE.findall(text)
+    return next((name for name in names if name not in variables or is_file(variables[name])), "")
 
 
 def render_variables(variables: Record) -> Record:
@@ -140,7 +147,7 @@ def render_variables(variables: Record) -> Record:
     if not any(isinstance(value, str) and "{{" in value for value in variables.values()):
         return variables
     return {
-        name: render(value, {**variables, name: None}) if isinstance(value, str) else value
+        name: _with_names(value, {**variables, name: None}) if isinstance(value, str) else value
         for name, value in variables.items()
     }
 

@@ -5,10 +5,9 @@ Also checks the types of a test's fields, in a config or on a line of its own.
 
 from __future__ import annotations
 
-import math
+import json
 import re
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.text import describe, quote
-from evalloom.data.dialect import Expanded, Included
-from evalloom.interop.promptfoo import asserts
+from evalloom.data.dialect import Expanded, Surroundings
+from evalloom.interop.promptfoo import asserts, files
+from evalloom.settings import keys
 
 _CONFIG_FIELDS = (
     "prompts",
@@ -29,8 +29,7 @@ _CONFIG_FIELDS = (
     "scenarios",
 )
 _READABLE = lazy_pattern(r"\.(csv|tsv|jsonl?|ndjson|ya?ml)(\.gz|\.zst)?", re.IGNORECASE)
-_CODE = lazy_pattern(r"\.(py|rb|[cm]?[jt]s)(:\w+)?", re.IGNORECASE)
-_MOST_COMBINATIONS = 10_000
+_ENVIRONMENT = lazy_pattern(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 
 
 def object_in(record: Record, field: str) -> Record:
@@ -44,14 +43,19 @@ def default_of(record: Record) -> Record:
     return object_in(record, "defaultTest")
 
 
-def _keeps_lists(record: Record) -> bool:
-    options = {**object_in(default_of(record), "options"), **object_in(record, "options")}
-    return options.get("disableVarExpansion") is True
+def options_of(record: Record, default: Record) -> Record:
+    """The options of a test, over those of its defaults."""
+    return {**object_in(default, "options"), **object_in(record, "options")}
+
+
+def keeps_lists(record: Record, default: Record) -> bool:
+    """Whether a list among the variables is one value, and no choice."""
+    return options_of(record, default).get("disableVarExpansion") is True
 
 
 def shape_findings(record: Record) -> Iterator[Remark]:
     """Check the types of a test's own fields."""
-    variables = record.get("vars")
+    variables, keeps = record.get("vars"), keeps_lists(record, default_of(record))
     if asserts.is_file(variables):
         yield warning(
             "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(variables)}, which is not read"
@@ -59,9 +63,9 @@ def shape_findings(record: Record) -> Iterator[Remark]:
     elif variables is not None and not isinstance(variables, dict):
         yield error("bad_vars", ("vars",), f"vars: expected an object, got {describe(variables)}")
     for name, value in (variables if isinstance(variables, dict) else {}).items():
-        if asserts.is_file(value):
+        if asserts.is_file(value) and not (files.language_of(value) and "basePath" in record):
             yield file_variable(("vars", name), value)
-        elif isinstance(value, list) and value and isinstance(value[0], str) and not _keeps_lists(record):
+        elif isinstance(value, list) and value and isinstance(value[0], str) and not keeps:
             message = f"vars.{name}: is a list, of which promptfoo tests each item by itself; here it is one input"
             yield info("list_of_variables", ("vars", name), message)
     written = record.get("assert")
@@ -78,16 +82,98 @@ def file_variable(path: Path, value: str) -> Remark:
     return warning("file_not_read", path, message)
 
 
-def expand(document: Record) -> Expanded | None:
+def expand(document: Record, surroundings: Surroundings) -> Expanded | None:
     """The tests and scenarios of a config file, each with the defaults that apply to it."""
-    return _expanded(document) if is_config(document) else None
+    if not is_config(document):
+        return None
+    from evalloom.interop.promptfoo.expand import Expander  # deferred: only configs need it
+
+    return Expander(document, surroundings).records()
+
+
+def environment_of(document: Record) -> dict[str, str]:
+    """The variables that a config sets for its templates, except what looks like a key."""
+    written = object_in(document, "env")
+    texts = {str(name): value if isinstance(value, str) else json.dumps(value) for name, value in written.items()}
+    return {name: text for name, text in texts.items() if not keys.may_be_secret(name, text)}
+
+
+def with_environment(value: Any, environment: Mapping[str, str]) -> Any:
+    """Replace `{{env.NAME}}` in all texts, for the names in the environment."""
+    if not environment:
+        return value
+    if isinstance(value, str):
+        return _ENVIRONMENT.sub(lambda match: environment.get(match[1], match[0]), value) if "{{" in value else value
+    if isinstance(value, list):
+        return [with_environment(item, environment) for item in value]
+    if isinstance(value, dict):
+        return {name: with_environment(inner, environment) for name, inner in value.items()}
+    return value
+
+
+def default_test_of(document: Record, base: str) -> Record:
+    """The `defaultTest` of a config, read from its file if it is one; empty where there is none to read."""
+    written = document.get("defaultTest")
+    if files.is_file(written):
+        try:
+            written = files.read(str(written), base).value
+        except files.FileProblem:
+            return {}
+    return written if isinstance(written, dict) else {}
+
+
+def names_files(value: Any) -> bool:
+    """Whether there is a reference to a file in a value."""
+    parts = [value]
+    for part in parts:
+        if isinstance(part, str):
+            if part.startswith(files.PREFIX):
+                return True
+        elif isinstance(part, dict):
+            parts.extend(part.values())
+        elif isinstance(part, list):
+            parts.extend(part)
+    return False
+
+
+def has_choices(test: Record) -> bool:
+    """Whether a list is among the variables of a test, or they are transformed."""
+    variables, options = test.get("vars"), test.get("options")
+    if isinstance(variables, dict) and any(isinstance(value, list) for value in variables.values()):
+        return True
+    return isinstance(options, dict) and bool(options.get("transformVars"))
+
+
+def runs_in_order(document: Record, base: str) -> bool:
+    """Whether a test stores its output for later ones, also in the files of tests."""
+    if _has_key(document, "storeOutputAs"):
+        return True
+    tests = document.get("tests")
+    for reference in tests if isinstance(tests, list) else [tests]:
+        if isinstance(reference, str) and not files.language_of(reference):
+            try:
+                found = files.matching(reference, base) if any(mark in reference for mark in "*?[") else [reference]
+                if any("storeOutputAs" in files.read(name, base).text for name in found):
+                    return True
+            except files.FileProblem:
+                continue
+    return False
+
+
+def _has_key(value: Any, key: str, level: int = 0) -> bool:
+    if level > 8 or not isinstance(value, list | dict):
+        return False
+    if isinstance(value, dict) and key in value:
+        return True
+    return any(_has_key(inner, key, level + 1) for inner in (value.values() if isinstance(value, dict) else value))
 
 
 def is_config(document: Record) -> bool:
     """Whether a document is a promptfoo config, by its characteristic fields."""
     tests = document.get("tests")
     if "tests" not in document and not isinstance(document.get("scenarios"), list):
-        return "prompts" in document and ("providers" in document or "targets" in document)
+        asks = "providers" in document or "targets" in document
+        return asks and ("prompts" in document or "redteam" in document)
     if any(field in document for field in _CONFIG_FIELDS):
         return True
     if isinstance(tests, str):
@@ -100,33 +186,12 @@ def is_config(document: Record) -> bool:
     )
 
 
-def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Included | Remark]:
-    default = document.get("defaultTest")
-    if isinstance(default, str):
-        message = f"defaultTest: expected an object, got {quote(default)}. Its vars and asserts are not read"
-        yield warning("file_not_read", ("defaultTest",), message)
-    elif default is not None and not isinstance(default, dict):
-        yield error("bad_default_test", ("defaultTest",), f"defaultTest: expected an object, got {describe(default)}")
-    elif default:
-        default = _with_templates(default, document)
-        yield from _default_findings(default, ("defaultTest",))
-    if document.get("prompts"):
-        message = "prompts: are not used here. Name the file of a prompt with --target prompt:FILE"
-        yield info("prompts_not_used", ("prompts",), message)
-    yield from _tests(document, document.get("tests"), ("tests",), default)
-    scenarios = document.get("scenarios")
-    for number, scenario in enumerate(scenarios if isinstance(scenarios, list) else []):
-        yield from _scenario(document, scenario, ("scenarios", number), default)
-    if not document.get("tests") and not scenarios:
-        yield warning("no_tests", (), "tests: missing or empty, so the config has no case")
-
-
-def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
+def default_findings(default: Record, at: Path, base: str) -> Iterator[Remark]:
     """Findings of the defaults, reported once and not for every test."""
     shape = [*shape_findings(default)]
     written = default.get("assert")
     for number, item in enumerate(written if isinstance(written, list) else []):
-        shape.extend(asserts.findings(item, ("assert", number), None))
+        shape.extend(asserts.findings(item, ("assert", number), None, base or None))
     threshold = default.get("threshold")
     if threshold is not None and asserts.number(threshold) is None:
         shape.append(error("bad_threshold", ("threshold",), f"threshold: expected a number, got {describe(threshold)}"))
@@ -134,89 +199,21 @@ def _default_findings(default: Record, at: Path) -> Iterator[Remark]:
         yield replace(remark, path=(*at, *remark.path), message=f"{show_path(at)}.{remark.message}")
 
 
-def _tests(document: Record, tests: Any, at: Path, default: Any) -> Iterator[tuple[Path, Record] | Included | Remark]:
-    if isinstance(tests, str | dict):
-        yield from _included_file(tests, at, default)
-    elif isinstance(tests, list):
-        for number, test in enumerate(tests):
-            path = (*at, number)
-            if isinstance(test, dict) and not _is_generator(test):
-                yield from _combinations(document, test, path, default)
-            else:
-                yield from _included_file(test, path, default)
-    elif tests is not None:
-        yield error("bad_tests", at, f"{show_path(at)}: expected a list of tests or a file, got {describe(tests)}")
-
-
-def _is_generator(test: Record) -> bool:
+def is_generator(test: Record) -> bool:
+    """Whether an object names a function that makes tests."""
     return isinstance(test.get("path"), str) and not {"vars", "assert"} & test.keys()
 
 
-def _included_file(reference: Any, at: Path, default: Any) -> Iterator[Included | Remark]:
-    """The file that a reference names, when its format is supported."""
-    if isinstance(reference, dict) and _is_generator(reference):
-        reference = reference["path"]
-    field = show_path(at)
-    if not isinstance(reference, str):
-        yield error("bad_tests", at, f"{field}: expected a test or a file, got {describe(reference)}")
-        return
-    name = reference.removeprefix("file://")
-    if why := _unreadable(name):
-        expected = "expected a CSV, JSON, JSONL or YAML file"
-        yield warning(
-            "file_not_read", at, f"{field}: {expected}, got the {why} {quote(reference)}. Its tests are not read"
-        )
-        return
-    yield Included(name, at, {"defaultTest": default} if isinstance(default, dict) and default else {})
-
-
-def _unreadable(name: str) -> str:
-    """What a reference is instead of a readable file; empty when it is one."""
-    if "://" in name:
-        return "address"
-    if _ends_with(_CODE, name):
-        return "program"
-    if any(char in name for char in "*?[]{}"):
-        return "pattern"
-    return "" if _ends_with(_READABLE, name) else "name"
+def is_readable(name: str) -> bool:
+    """Whether a file of tests has a format that is read."""
+    return _ends_with(_READABLE, name)
 
 
 def _ends_with(suffix: re.Pattern[str], name: str) -> bool:
     return any(suffix.fullmatch(name, dot.start()) for dot in re.finditer(r"\.", name))
 
 
-def _scenario(
-    document: Record, scenario: Any, at: Path, default: Any
-) -> Iterator[tuple[Path, Record] | Included | Remark]:
-    """Every test of a scenario with each of its configurations."""
-    field = show_path(at)
-    if isinstance(scenario, str):
-        message = f"{field}: expected a scenario, got the file {quote(scenario)}. Its tests are not read"
-        yield warning("file_not_read", at, message)
-        return
-    if not isinstance(scenario, dict) or not isinstance(scenario.get("config"), list):
-        yield error(
-            "bad_scenario", at, f"{field}: expected an object with 'config' and 'tests', got {describe(scenario)}"
-        )
-        return
-    tests = scenario.get("tests")
-    if isinstance(tests, str):
-        message = f"{field}.tests: expected a list of tests, got the file {quote(tests)}. Its tests are not read"
-        yield warning("file_not_read", (*at, "tests"), message)
-        return
-    for number, config in enumerate(scenario["config"]):
-        if isinstance(config, dict):
-            label = {"scenario": scenario["description"]} if "description" in scenario else {}
-            base = {**label, **_with_templates(config, document)}
-            yield from _default_findings(base, (*at, "config", number))
-            # A test without fields of its own is the configuration alone.
-            yield from _tests(document, [{}] if tests is None else tests, (*at, "tests"), _layered(default, base))
-        else:
-            message = f"{field}.config[{number}]: expected an object with 'vars', got {describe(config)}"
-            yield error("bad_scenario", (*at, "config", number), message)
-
-
-def _layered(default: Any, config: Record) -> Record:
+def layered(default: Any, config: Record) -> Record:
     """Merge the configuration of a scenario over the defaults of the file."""
     under = default if isinstance(default, dict) else {}
     layered = {**under, **config}
@@ -229,30 +226,7 @@ def _layered(default: Any, config: Record) -> Record:
     return layered
 
 
-def _combinations(document: Record, test: Record, at: Path, default: Any) -> Iterator[tuple[Path, Record] | Remark]:
-    """One record per combination of the lists among a test's variables, as promptfoo runs it."""
-    record = _with_templates(test, document)
-    if default is not None:
-        record = {**record, "defaultTest": default}
-    variables = object_in(record, "vars")
-    lists = {
-        name: value
-        for name, value in variables.items()
-        if isinstance(value, list) and value and isinstance(value[0], str)
-    }
-    if not lists or _keeps_lists(record):
-        yield at, record
-    elif (count := math.prod(len(value) for value in lists.values())) > _MOST_COMBINATIONS:
-        expected = f"expected at most {_MOST_COMBINATIONS:,} combinations"
-        message = f"{show_path(at)}.vars: {expected}, got {count:,}. They are read as one case"
-        yield warning("too_many_combinations", (*at, "vars"), message)
-        yield at, record
-    else:
-        for values in product(*lists.values()):
-            yield at, {**record, "vars": {**variables, **dict(zip(lists, values, strict=True))}}
-
-
-def _with_templates(test: Record, document: Record) -> Record:
+def with_references(test: Record, document: Record) -> Record:
     """The test with each resolvable `$ref` among its asserts replaced."""
     written = test.get("assert")
     if not isinstance(written, list):

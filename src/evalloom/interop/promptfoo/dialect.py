@@ -15,13 +15,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.model import Case, Origin, Path, Profile, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.interop.promptfoo import asserts
 from evalloom.interop.promptfoo.assert_transforms import scoring_of
 from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
+from evalloom.interop.promptfoo.options import OPTIONS, written_options
 
 _TEST_FIELDS = {
     *("id", "vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
@@ -261,6 +262,8 @@ def to_case(record: Record, origin: Origin) -> Case:
         meta["threshold"] = threshold
     if test.metadata:
         meta["metadata"] = test.metadata
+    if options := written_options(object_in(meta, "options")):
+        meta[OPTIONS] = options
     if reference := meta.pop("assertScoringFunction", None):
         step, problem = scoring_of(reference, base)
         if step:
@@ -280,6 +283,22 @@ def to_case(record: Record, origin: Origin) -> Case:
         raw=record,
         origin=origin,
     )
+
+
+def excludes(case: Case, profile: Profile) -> str:
+    """Return why a test does not run in a column: it names the prompts or providers that it is for."""
+    provider, _, prompt = profile.variant.rpartition("@")
+    for field, own in (("prompts", prompt), ("providers", provider)):
+        wanted = text_list(case.meta.get(field))
+        if wanted and own and not any(_matches(name, own, field) for name in wanted):
+            return f"{field}: the test is for {', '.join(wanted)}"
+    return ""
+
+
+def _matches(name: str, own: str, field: str) -> bool:
+    if name.endswith("*"):
+        return own.startswith(name[:-1])
+    return own == name or own.startswith(f"{name}:") or (field == "prompts" and own.startswith(f"{name}-"))
 
 
 def _base_of(record: Record, origin: Origin) -> str:
@@ -310,7 +329,9 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     optional_id=optional_id,
-    expand=expand,
+    expand_in=expand,
+    beside_inputs=(OPTIONS,),
+    excludes=excludes,
     expectations=("assert", "__expected"),
     check_paths=check_paths,
 )

@@ -11,7 +11,8 @@ from typing import Any
 from evalloom.core.errors import CallError
 from evalloom.core.model import Check, Record, Request
 from evalloom.core.text import shorten
-from evalloom.interop.promptfoo.assert_values import fill, text_of
+from evalloom.interop.promptfoo.assert_values import text_of
+from evalloom.interop.promptfoo.templates import TemplateError, render
 from evalloom.llms.answer_json import NO_JSON, find_json, loads
 from evalloom.matchers.base import CheckResult, MatchContext, Services, number_of, show, unscored
 from evalloom.matchers.base import text_of as output_text
@@ -25,7 +26,7 @@ def messages_of(prompt: str, variables: Record) -> list[Record]:
     chat = loads(prompt) if prompt.lstrip().startswith("[") else NO_JSON
     if isinstance(chat, list) and chat and all(isinstance(item, dict) and "role" in item for item in chat):
         return [{name: _filled(value, variables) for name, value in item.items()} for item in chat]
-    return [{"role": "user", "content": fill(prompt, variables)}]
+    return [{"role": "user", "content": render(prompt, variables)}]
 
 
 def _filled(value: Any, variables: Record) -> Any:
@@ -33,7 +34,7 @@ def _filled(value: Any, variables: Record) -> Any:
         return [_filled(item, variables) for item in value]
     if isinstance(value, dict):
         return {name: _filled(item, variables) for name, item in value.items()}
-    return fill(value, variables) if isinstance(value, str) else value
+    return render(value, variables) if isinstance(value, str) else value
 
 
 async def ask(check: Check, context: MatchContext, services: Services) -> CheckResult:
@@ -48,6 +49,8 @@ async def ask(check: Check, context: MatchContext, services: Services) -> CheckR
     who = f"judge {services.judge_name!r}" if services.judge_name else "judge"
     try:
         response = await services.judge(Request(messages_of(prompt, given)))
+    except TemplateError as error:
+        return unscored(f"rubricPrompt: {error}")
     except CallError as error:
         return unscored(f"{who}: {error}")
     answer = next((found.value for found in find_json(response.text) if isinstance(found.value, dict)), None)
