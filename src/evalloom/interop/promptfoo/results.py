@@ -11,7 +11,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from evalloom.core.clock import zulu
 from evalloom.core.digest import sha256_hex
-from evalloom.core.model import Case, Check, Record, Run, Scored, Usage, Verdict
+from evalloom.core.model import Case, Check, Record, Run, Scored, Usage, Verdict, check_name
 from evalloom.engine.scoring_function import named_scores
 from evalloom.interop.promptfoo import asserts
 from evalloom.interop.promptfoo.derived import definitions, with_derived
@@ -224,7 +224,10 @@ def _component(verdict: Verdict, check: Check | None) -> Record:
 def _check_of(verdict: Verdict, checks: list[Check]) -> Check | None:
     """Take the check of a verdict from those of its case; one of evalloom.yaml is not stored with the batch."""
     for number, check in enumerate(checks):
-        if (check.kind, check.where) == (verdict.kind, verdict.where) and label(verdict) in (check.name, check.kind):
+        if (check.kind, check.where) == (verdict.kind, verdict.where) and label(verdict) in (
+            check_name(check),
+            check.kind,
+        ):
             return checks.pop(number)
     return None
 
@@ -260,7 +263,8 @@ def _rendered(run: Run) -> str:
             entry = next((call for call in entry.get("calls") or () if call.get("type") == "llm"), {})
         if entry.get("type") == "llm":
             messages: list[Any] = (entry.get("request") or {}).get("messages") or []
-            return cell(messages[0].get("content")) if len(messages) == 1 else cell(messages)
+            content = messages[0].get("content") if len(messages) == 1 else None
+            return content if isinstance(content, str) else cell(messages)
     return ""
 
 

@@ -36,7 +36,7 @@ from evalloom.interop.promptfoo.providers import (
     read_providers,
 )
 from evalloom.interop.promptfoo.target import Answer, Column, ConfigTarget
-from evalloom.settings import LlmSettings, resolve
+from evalloom.settings import LlmSettings, key_of, llm_of, resolve, with_llms
 from evalloom.targets.base import BuiltTarget
 
 GRADER = "grader"
@@ -229,7 +229,10 @@ class _Reader:
             return ""
         try:
             if provider.kind == LLM and not provider.problem:
-                self._llms[label] = self._llm(provider.id, self._config(provider), label)
+                llm = self._llm(provider.id, self._config(provider), label)
+                # A grader without its key leaves graded asserts unscored, and the others are scored.
+                key_of(llm_of(with_llms(self._settings, [llm]), label))
+                self._llms[label] = llm
                 return label
             problem = provider.problem or f"{provider.id}: is no llm"
         except (EvalloomError, FileProblem) as error:
