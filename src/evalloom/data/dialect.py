@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
-from evalloom.core.model import Case, Origin, Path, Profile, Record, Remark
+from evalloom.core.model import Case, Origin, Path, Record, Remark
 from evalloom.data.cells import read_cells
 from evalloom.files.rows import Problem
 
@@ -120,8 +120,6 @@ class Dialect(Struct, frozen=True):
     """Returns the ids of the cases in the same file that a record depends on."""
     beside_inputs: tuple[str, ...] = ()
     """Meta fields that the target gets beside the inputs; a changed value makes a different run."""
-    excludes: Callable[[Case, Profile], str] | None = None
-    """Returns why a case does not run under a profile; empty if it does."""
     fit: Callable[[Case, Contract], Case] | None = None
     """Returns a case with the inputs that a contract names."""
     expand: Callable[[Record], Expanded | None] = lambda document: None

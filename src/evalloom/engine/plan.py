@@ -191,7 +191,7 @@ class Plan(Struct, frozen=True, dict=True):
                 if not keys.may_be_secret(name, value) and not any(secret in value for secret in secrets)
             },
             frozenset(dialect.name for dialect in self.catalog.formats.dialects if dialect.has_conditions),
-            {dialect.name: dialect.excludes for dialect in self.catalog.formats.dialects if dialect.excludes},
+            self.target.excludes,
         )
 
     def batch(self) -> Batch:

@@ -79,7 +79,11 @@ class Suite(Struct, frozen=True):
     def _chosen(self, settings: Settings, names: list[str]) -> tuple[Profile, ...]:
         chosen: list[Profile] = []
         for name in dict.fromkeys(names):
-            own = [column for column in self.columns if name in (column.name, column.run, column.name.split("@")[0])]
+            own = [
+                column
+                for column in self.columns
+                if name in (column.name, column.run, column.variant.rpartition("@")[0])
+            ]
             chosen += own or self._with_prompts(find_profile(settings, name))
         return tuple(chosen)
 

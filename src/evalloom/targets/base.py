@@ -12,7 +12,7 @@ from msgspec import Struct
 from evalloom.core.contract import Contract, Shape
 from evalloom.core.digest import digest_of as digest_of
 from evalloom.core.errors import CallError, EvalloomError, usage_error
-from evalloom.core.model import Context, Output, Record, Target
+from evalloom.core.model import Case, Context, Output, Profile, Record, Target
 from evalloom.core.text import did_you_mean, quote, type_name
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ class BuiltTarget(Struct, frozen=True):
     has_own_outcome: bool = False
     """Whether a run is a result even if nothing is expected of it, such as the outcome of a hoplet."""
 
+    excludes: Callable[[Case, Profile], str] | None = None
+    """Returns why a case does not run under a profile; empty if it does."""
     in_order: bool = False
     """Whether a run uses the outputs of runs before it: they run one after the other, and a batch is not resumed."""
 

@@ -26,12 +26,12 @@ class Conditions(Struct, frozen=True):
     env: Mapping[str, str] = {}
     dialects: frozenset[str] = frozenset()
     """The dialects whose `conditions` are evaluated; those of cases from Python always are."""
-    exclusions: Mapping[str, Callable[[Case, Profile], str]] = {}
-    """What says, for each dialect that may exclude cases from profiles, why one does not run."""
+    excludes: Callable[[Case, Profile], str] | None = None
+    """Returns why the target does not run a case under a profile."""
 
     def why_not(self, case: Case, profile: Profile, dialect: str) -> str:
         """Return why a case is skipped under a profile; empty when it runs."""
-        if case.meta and dialect in self.exclusions and (why := self.exclusions[dialect](case, profile)):
+        if self.excludes is not None and case.meta and (why := self.excludes(case, profile)):
             return why
         if not case.meta or "conditions" not in case.meta or (dialect and dialect not in self.dialects):
             return ""

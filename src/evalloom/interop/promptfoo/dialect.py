@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Case, Origin, Path, Profile, Record, Remark, error, show_path, warning
+from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
@@ -285,22 +285,6 @@ def to_case(record: Record, origin: Origin) -> Case:
     )
 
 
-def excludes(case: Case, profile: Profile) -> str:
-    """Return why a test does not run in a column: it names the prompts or providers that it is for."""
-    provider, _, prompt = profile.variant.rpartition("@")
-    for field, own in (("prompts", prompt), ("providers", provider)):
-        wanted = text_list(case.meta.get(field))
-        if wanted and own and not any(_matches(name, own, field) for name in wanted):
-            return f"{field}: the test is for {', '.join(wanted)}"
-    return ""
-
-
-def _matches(name: str, own: str, field: str) -> bool:
-    if name.endswith("*"):
-        return own.startswith(name[:-1])
-    return own == name or own.startswith(f"{name}:") or (field == "prompts" and own.startswith(f"{name}-"))
-
-
 def _base_of(record: Record, origin: Origin) -> str:
     """The folder that files of a test are relative to: that of its config, or of the file that it is in."""
     base = record.get("basePath")
@@ -331,7 +315,6 @@ DIALECT = Dialect(
     optional_id=optional_id,
     expand_in=expand,
     beside_inputs=(OPTIONS,),
-    excludes=excludes,
     expectations=("assert", "__expected"),
     check_paths=check_paths,
 )

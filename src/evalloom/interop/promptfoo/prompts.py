@@ -42,8 +42,8 @@ class Prompt(Struct, frozen=True):
     """The parsed text, if it is JSON."""
 
     def is_called(self, name: str) -> bool:
-        """Whether a test or provider means this prompt by a name; `group:*` means all of a group."""
-        start = name.removesuffix("*") if name.endswith(":*") else f"{name}:"
+        """Whether a test or provider means this prompt by a name; `group:*` means all that begin so."""
+        start = name.removesuffix("*") if name.endswith("*") else f"{name}:"
         return name in self.aliases or any(alias.startswith(start) for alias in self.aliases)
 
     @property

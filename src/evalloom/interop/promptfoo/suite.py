@@ -97,12 +97,14 @@ class _Reader:
             raise usage_error("no_provider", f"{self._path}: providers: none is named. Name one, or pass --profile LLM")
         in_order = configs.runs_in_order(self._document, self._base) or any(p.uses_conversation for p in prompts)
         filters = self._scripts.filters(object_in(self._document, "nunjucksFilters"))
+        call = ConfigTarget(columns, self._scripts, self._environment, filters)
         target = BuiltTarget(
             name=self._path.as_posix(),
             kind="promptfoo",
             # What a column runs is in the digest of its variant, so that a new column leaves the others as they are.
             digest=digest_of("promptfoo"),
-            call=ConfigTarget(columns, self._scripts, self._environment, filters),
+            call=call,
+            excludes=call.excludes,
             watch=tuple(self._watched(prompts)),
             closing=self._close,
             needs_llm=False,

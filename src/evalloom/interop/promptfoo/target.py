@@ -10,8 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import CallError
-from evalloom.core.model import Context, Output, Record, Request, Response
+from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
 from evalloom.core.text import describe
+from evalloom.data.cells import text_list
 from evalloom.interop.promptfoo import prompts, templates
 from evalloom.interop.promptfoo.code import Scripts
 from evalloom.interop.promptfoo.options import OPTIONS, RequestOptions, request_options
@@ -71,6 +72,19 @@ class ConfigTarget:
             raise CallError("no_output", "expected an output, got none")
         await self._remember(memory, text, output, options, variables, context)
         return output
+
+    def excludes(self, case: Case, profile: Profile) -> str:
+        """Return why a test does not run in a column: it names the prompts or providers that it is for."""
+        column = self._columns[profile.variant]
+        parts: tuple[tuple[str, Prompt | Provider | None], ...] = (
+            ("prompts", column.prompt),
+            ("providers", column.provider),
+        )
+        for field, part in parts:
+            wanted = text_list(case.meta.get(field))
+            if wanted and part is not None and not any(map(part.is_called, wanted)):
+                return f"{field}: the test is for {', '.join(wanted)}"
+        return ""
 
     async def _variables(self, inputs: Record, prompt: Prompt, memory: _Memory, context: Context) -> Record:
         variables = {**inputs, **memory.stored}
