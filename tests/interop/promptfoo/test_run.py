@@ -150,6 +150,16 @@ def test_defaults_from_a_file_and_options_of_a_test(run: Run, write: Callable[..
 
 
 @pytest.mark.req("WORK-31")
+def test_files_in_tables_and_in_the_defaults_of_their_rows(run: Run, write: Callable[..., None]) -> None:
+    write("rows.csv", "x,__expected\nfile://x.txt,contains: here\n")
+    write("x.txt", "x is here\n")
+    write("y.txt", "y")
+    config = {"prompts": ["{{x}} {{y}}"], "providers": ["echo"], "tests": "file://rows.csv"}
+    runs = run({**config, "defaultTest": {"vars": {"y": "file://y.txt"}}})
+    assert [run["output"]["value"] for run in runs] == ["x is here y"]
+
+
+@pytest.mark.req("WORK-31")
 def test_a_conversation_and_a_stored_output(run: Run, in_process: Run) -> None:
     prompt = "{% for turn in _conversation %}[{{ turn.input }}->{{ turn.output }}]{% endfor %}{{ q }}{{ name }}"
     tests: list[dict[str, Any]] = [

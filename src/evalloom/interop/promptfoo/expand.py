@@ -49,6 +49,8 @@ class Expander:
         if isinstance(self._default, dict):
             self._default = config.with_references(self._default, self._document)
             self._default = yield from self._without_files(self._default, ("defaultTest",))
+            # Once, and not for every test; a list or a pattern is a choice of each test.
+            self._default = yield from self._with_files(self._default, ("defaultTest",))
             yield from config.default_findings(self._default, ("defaultTest",), self._base)
         elif self._default is not None:
             message = f"defaultTest: expected an object, got {describe(self._default)}"
@@ -154,6 +156,21 @@ class Expander:
             and not config.names_files(test)
         )
 
+    def _row(self, row: Record) -> Iterator[Record | Remark]:
+        """Yield the row of a table, each of whose columns is a variable, with the files in its cells read."""
+        read: Record = {}
+        for name, cell in row.items():
+            if files.is_file(cell) and not name.startswith("__"):
+                found = list(variables.choices(name, cell, self._base, keeps_lists=True))
+                yield from (
+                    Remark(item.code, item.severity, (name,), item.message)
+                    for item in found
+                    if isinstance(item, Remark)
+                )
+                if found and not isinstance(found[0], Remark):
+                    read[name] = found[0]
+        yield {**row, **read, "basePath": self._base} if config.names_files(row) and self._base else row
+
     def _base_of(self, record: Record, defaults: Record) -> Record:
         """Return the field with the folder of the config, for a test that names files."""
         needs_it = self._base and (config.names_files(record) or config.names_files(defaults))
@@ -200,6 +217,19 @@ class Expander:
             elif parts[0] is not None:
                 test = {**test, name: parts[0]}
         return test
+
+    def _with_files(self, test: Record, at: Path) -> Generator[Remark, None, Record]:
+        """Return a test whose variables that are a single file have its content."""
+        read: Record = {}
+        for name, value in object_in(test, "vars").items():
+            if files.is_file(value):
+                found = list(variables.choices(name, value, self._base, keeps_lists=True))
+                problems = [item for item in found if isinstance(item, Remark)]
+                for problem in problems:
+                    yield Remark(problem.code, problem.severity, (*at, *problem.path), problem.message)
+                if len(found) == 1 and not problems:
+                    read[name] = found[0]
+        return {**test, "vars": {**test["vars"], **read}} if read else test
 
     def _read(self, reference: str, at: Path) -> Generator[Remark, None, Any]:
         """Return the content of a file of JSON or YAML; yield why it cannot be read, and return None."""
@@ -249,8 +279,8 @@ class Expander:
 
     def _included(self, name: str, at: Path, default: Any) -> Included:
         def each(record: Record) -> Iterable[Record | Remark]:
-            # A row of a table has no variables of its own form; lists and files in its cells are texts.
-            return self._combined(record, default) if "vars" in record or "assert" in record else [record]
+            is_row = "vars" not in record and "assert" not in record
+            return self._row(record) if is_row else self._combined(record, default)
 
         return Included(name, at, {"defaultTest": default} if isinstance(default, dict) and default else {}, each)
 
