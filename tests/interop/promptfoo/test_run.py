@@ -253,6 +253,8 @@ def test_javascript_needs_no_permission_and_reaches_nothing(run: Run, write: Cal
         "tests": [{"vars": {"q": "hi"}}],
     }
     runs = {run["profile"]: run for run in run(config, expect=1)}
+    call = runs["p.js"]["trace"][0]
+    assert call["request"]["messages"][0]["content"] == "HI?" and call["response"]["text"] == "HI?1"
     assert runs["p.js"]["output"]["value"] == "HI?1" and "fetch" in runs["bad.js"]["error"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -60,9 +61,7 @@ class ConfigTarget:
         variables = await self._variables(inputs, column.prompt, memory, context)
         text, config = await self._fill(column, variables, options)
         if column.answer is not None:
-            context.trace.append({"type": "prompt", "text": text})
-            value = await column.answer(text, variables, context)
-            output = Output(value)
+            output = Output(await _answered(column, text, variables, context))
         else:
             output = await self._ask(column, text, config, context)
         if column.provider is not None and column.provider.transform:
@@ -136,6 +135,24 @@ class ConfigTarget:
             "output": output.value,
         }
         memory.conversations.setdefault(_conversation_id(context), []).append(turn)
+
+
+async def _answered(column: Column, text: str, variables: Record, context: Context) -> Any:
+    """Ask a provider that is no llm; its call stands in the trace as that of an llm would."""
+    assert column.answer is not None and column.provider is not None
+    entry: Record = {"type": "llm", "llm": column.provider.name}
+    entry["request"] = Request(prompts.messages_of(text))
+    context.trace.append(entry)
+    started = perf_counter()
+    try:
+        value = await column.answer(text, variables, context)
+    except CallError as failure:
+        entry["error"] = str(failure)
+        raise
+    finally:
+        entry["duration_s"] = round(perf_counter() - started, 6)
+    entry["response"] = Response(templates.text_of(value), model=column.provider.id)
+    return value
 
 
 class _Memory:
