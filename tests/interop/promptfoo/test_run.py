@@ -287,6 +287,20 @@ def test_a_provider_that_cannot_run_does_not_keep_the_others(run: Run) -> None:
     assert outputs(run(config, "--profile", "echo")) == [("echo", "x 1")]
 
 
+def test_changed_code_makes_other_runs(run: Run, write: Callable[..., None]) -> None:
+    write("p.js", "module.exports = (prompt) => ({ output: prompt + 1 });")
+    config = {"prompts": ["x"], "providers": ["file://p.js", "echo"], "tests": [{}]}
+    run(config)
+    write("p.js", "module.exports = (prompt) => ({ output: prompt + 2 });")
+    assert outputs(run(config, "--resume-from", "latest")) == [("echo", "x"), ("p.js", "x2")]
+
+
+def test_a_description_names_the_case_with_its_values(run: Run) -> None:
+    tests = [{"description": "Return of a {{item}}", "vars": {"item": ["pen", "book"]}}]
+    runs = run({"prompts": ["{{item}}"], "providers": ["echo"], "tests": tests})
+    assert [run["case_id"] for run in runs] == ["Return of a pen", "Return of a book"]
+
+
 def test_options_of_the_config_are_defaults_of_flags(run: Run) -> None:
     config = {"prompts": ["x"], "providers": ["echo"], "tests": [{}], "evaluateOptions": {"repeat": 3}}
     assert len(run(config)) == 3 and len(run(config, "--repeat", "2")) == 2

@@ -12,7 +12,7 @@ from evalloom.core.model import Context, Record
 from evalloom.interop.promptfoo import files
 from evalloom.interop.promptfoo.code import Scripts
 from evalloom.interop.promptfoo.files import FileProblem
-from evalloom.interop.promptfoo.providers import Provider
+from evalloom.interop.promptfoo.providers import Provider, code_of
 from evalloom.interop.promptfoo.target import Answer, output_of
 from evalloom.targets.base import TargetOptions
 
@@ -33,13 +33,6 @@ _CALL = """
 """Calls what a file exports: a class or an object with `callApi`, or a function."""
 
 
-def _reference(provider: Provider) -> str:
-    name = provider.id
-    for prefix in ("python:", "javascript:"):
-        name = name.removeprefix(prefix)
-    return name if name.startswith(files.PREFIX) else f"{files.PREFIX}{name}"
-
-
 def _about(provider: Provider) -> Record:
     return {"id": provider.id, "label": provider.name, "config": provider.config}
 
@@ -54,7 +47,7 @@ def _context(variables: Record, context: Context) -> Record:
 
 def python_provider(provider: Provider, scripts: Scripts, base: str, options: TargetOptions) -> Answer:
     """Return a call of `call_api(prompt, options, context)` in the sandbox."""
-    file = _read(_reference(provider), base)
+    file = _read(code_of(provider), base)
 
     async def answer(prompt: str, variables: Record, context: Context) -> Any:
         arguments = (prompt, _about(provider), _context(variables, context))
@@ -65,7 +58,7 @@ def python_provider(provider: Provider, scripts: Scripts, base: str, options: Ta
 
 def javascript_provider(provider: Provider, scripts: Scripts, base: str, options: TargetOptions) -> Answer:
     """Return a call of what a file of JavaScript exports."""
-    file = _read(_reference(provider), base)
+    file = _read(code_of(provider), base)
 
     async def answer(prompt: str, variables: Record, context: Context) -> Any:
         names = {"prompt": prompt, "context": _context(variables, context), "options": _about(provider)}

@@ -11,7 +11,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.dialect import Included, Surroundings
-from evalloom.interop.promptfoo import config, files, variables
+from evalloom.interop.promptfoo import config, files, templates, variables
 from evalloom.interop.promptfoo.config import object_in
 from evalloom.interop.promptfoo.files import FileProblem
 
@@ -107,7 +107,8 @@ class Expander:
     def _combined(self, test: Record, default: Any) -> Iterator[Record | Remark]:
         """Yield the records that a test stands for: one for each combination of its variables."""
         if self._is_plain(test, default):
-            yield {**test, "defaultTest": default} if default is not None else test
+            record = {**test, "defaultTest": default} if default is not None else test
+            yield _described(record, {**object_in(default or {}, "vars"), **object_in(test, "vars")})
             return
         record = yield from self._without_files(test, ())
         defaults = default if isinstance(default, dict) else {}
@@ -142,7 +143,7 @@ class Expander:
             changed = dict(zip(choices, combination, strict=True))
             # Only what differs from the defaults, which every record carries.
             own = {name: value for name, value in changed.items() if name not in shared or value != shared[name]}
-            yield {**base, "vars": own} if own or "vars" in record else base
+            yield _described({**base, "vars": own} if own or "vars" in record else base, changed)
 
     def _is_plain(self, test: Record, default: Any) -> bool:
         """Whether a test stands for itself: no list or file among its variables, and no file elsewhere."""
@@ -339,6 +340,17 @@ class Expander:
             tests = [{}] if scenario.get("tests") is None else scenario["tests"]
             yield from self._tests(tests, (*at, "tests"), config.layered(self._default, base))
         return number
+
+
+def _described(record: Record, values: Record) -> Record:
+    """Return a record whose description, if it is a template, has the values of the test: it names the case."""
+    description = record.get("description")
+    if not isinstance(description, str) or not templates.has_marks(description):
+        return record
+    try:
+        return {**record, "description": templates.render(description, values)}
+    except templates.TemplateError:
+        return record
 
 
 def _as_file(reference: str) -> str:

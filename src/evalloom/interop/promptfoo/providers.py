@@ -97,6 +97,12 @@ def params_of(config: Record) -> Record:
     return {**params, **(passthrough if isinstance(passthrough, dict) else {})}
 
 
+def code_of(provider: Provider) -> str:
+    """Return the reference to the file of a provider that is code."""
+    name = provider.id.removeprefix("python:").removeprefix("javascript:")
+    return name if files.is_file(name) else f"{files.PREFIX}{name}"
+
+
 def address_of(config: Record) -> str:
     """Return the address that a provider names; empty for the usual one of its vendor."""
     for name in _ADDRESS:

@@ -33,6 +33,7 @@ from evalloom.interop.promptfoo.providers import (
     PYTHON,
     Provider,
     address_of,
+    code_of,
     read_providers,
 )
 from evalloom.interop.promptfoo.target import Answer, Column, ConfigTarget
@@ -96,8 +97,9 @@ class _Reader:
         if not profiles and not self._options.profiles:
             raise usage_error("no_provider", f"{self._path}: providers: none is named. Name one, or pass --profile LLM")
         in_order = configs.runs_in_order(self._document, self._base) or any(p.uses_conversation for p in prompts)
-        filters = self._scripts.filters(object_in(self._document, "nunjucksFilters"))
-        call = ConfigTarget(columns, self._scripts, self._environment, filters)
+        own_filters = object_in(self._document, "nunjucksFilters")
+        filters = {name: self._text(f"{files.PREFIX}{file}") for name, file in own_filters.items()}
+        call = ConfigTarget(columns, self._scripts, self._environment, self._scripts.filters(own_filters))
         target = BuiltTarget(
             name=self._path.as_posix(),
             kind="promptfoo",
@@ -109,7 +111,7 @@ class _Reader:
             closing=self._close,
             needs_llm=False,
             warnings=tuple(self._warnings),
-            variants={name: _digest(column) for name, column in columns.items()},
+            variants={name: digest_of("column", *self._parts(column), filters) for name, column in columns.items()},
             in_order=in_order,
         )
         return Suite(
@@ -122,6 +124,26 @@ class _Reader:
             embeddings,
             self._run_options(in_order),
         )
+
+    def _parts(self, column: Column) -> Iterator[Any]:
+        """Yield what a column runs: a changed part makes other runs."""
+        prompt, provider = column.prompt, column.provider
+        yield [prompt.text, prompt.config, msgspec.to_builtins(column.config)]
+        if prompt.code is not None:
+            yield [prompt.code.text, prompt.code.function]
+        if provider is None:
+            return
+        # The settings of an llm are in the digest of its profile already.
+        yield [provider.id, provider.transform, {} if provider.kind == LLM else provider.config]
+        for reference in (provider.transform, code_of(provider) if provider.kind in (PYTHON, JAVASCRIPT) else ""):
+            yield self._text(reference)
+
+    def _text(self, reference: str) -> str:
+        """Return the text of a file of code; empty if it is none, or cannot be read."""
+        try:
+            return files.read(reference, self._base).text if files.is_file(reference) else ""
+        except FileProblem:
+            return ""
 
     async def _close(self) -> None:
         for resource in self._closing:
@@ -275,14 +297,3 @@ def _with_files(value: Any, base: str, level: int = 0) -> Any:
     if isinstance(value, dict):
         return {name: _with_files(inner, base, level) for name, inner in value.items()}
     return value
-
-
-def _digest(column: Column) -> str:
-    prompt, provider = column.prompt, column.provider
-    code = [prompt.code.text, prompt.code.function] if prompt.code is not None else []
-    parts: list[Any] = [prompt.text, code, prompt.config, msgspec.to_builtins(column.config)]
-    if provider is not None:
-        about = [provider.id, provider.transform]
-        # The settings of an llm are in the digest of its profile already.
-        parts += [*about, {} if provider.kind == LLM else provider.config]
-    return digest_of("column", *parts)
