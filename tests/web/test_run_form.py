@@ -112,12 +112,12 @@ def test_a_wrong_value_gives_a_sentence_and_no_command(server: PageServer, field
 @pytest.mark.req("WORK-24")
 @pytest.mark.parametrize("target", ["python:os:getcwd", "Python:os:getcwd", " command:id", "COMMAND:id"])
 def test_code_that_the_settings_do_not_name_is_not_started(
-    server: PageServer, visitor: Callable[..., Any], target: str
+    server: PageServer, serve_pages: Callable[..., Any], visitor: Callable[..., Any], target: str
 ) -> None:
-    somebody = visitor()
-    with serving(server.folder) as own:
-        somebody.page.goto(own.sign_in)
-        answer = somebody.context.request.post(
-            f"{own.url}/api/run", data={"target": target, "data": "cases.jsonl"}, headers={"Origin": own.url}
-        )
+    # The server ends after the browser, which may be loading something still.
+    own, somebody = serve_pages(server.folder), visitor()
+    somebody.page.goto(own.sign_in)
+    answer = somebody.context.request.post(
+        f"{own.url}/api/run", data={"target": target, "data": "cases.jsonl"}, headers={"Origin": own.url}
+    )
     assert answer.status == 403 and answer.json()["error"] == "not_allowed_here"
