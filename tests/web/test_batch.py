@@ -254,10 +254,15 @@ def test_a_running_batch_can_be_watched_and_cancelled_and_an_interrupted_one_res
         page.goto(f"{server.url}/b/latest")
         page.wait_for_selector("[data-new]:not([hidden])", timeout=20_000)
         assert "new, show" in page.inner_text("[data-new]")
+        page.wait_for_function(
+            "document.querySelector('[data-live-count]').textContent.split(' ')[2] ==="
+            " document.querySelector('.live-row b').textContent.split('/')[0]"
+        )
         page.click("button:has-text('Cancel')")
         process.wait(20)
         page.wait_for_selector("text=interrupted", timeout=20_000)
         assert page.locator("a:has-text('Resume')").count() == 1 and somebody.accessibility() == []
+        assert "of 40 runs can be read" in page.inner_text(".notice") and server.json("/b/latest")["lost"] == 40
     finally:
         process.kill()
 
@@ -278,3 +283,16 @@ def test_a_dataset_is_a_link_where_its_file_is_shown(hop: PageServer, tmp_path: 
         assert [server.json(f"/b/{id}")["files"] for id in listed] == [["cases.jsonl"], [""]]
         assert "/data/cases.jsonl" in server.get(f"/b/{listed[0]}")
         assert "/data//" not in server.get(f"/b/{listed[1]}")
+
+
+@pytest.mark.req("WORK-20")
+def test_a_batch_that_lost_runs_says_so(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLES / "first", tmp_path / "suite")
+    evalloom(tmp_path / "suite", "run")
+    [log] = (tmp_path / "suite").glob(".evalloom/batches/*/runs.jsonl")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
+    server, page = serve_pages(tmp_path / "suite"), visitor().page
+    page.goto(f"{server.url}/b/latest")
+    assert page.inner_text(".notice").startswith("3 of 5 runs can be read")

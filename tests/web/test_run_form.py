@@ -49,6 +49,24 @@ def test_the_command_follows_the_form_and_starts_a_batch(server: PageServer, vis
     assert server.json("/")["batches"][0]["batch"]["profiles"] == ["offline", "echo"]
 
 
+def test_a_promptfoo_config_runs_without_a_target(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLE.parent / "promptfoo", tmp_path / "suite")
+    server, page = serve_pages(tmp_path / "suite"), visitor().page
+    chosen = form(server, data="promptfooconfig.yaml", profile="terse", repeat="3")
+    assert chosen["columns"] == ["terse@short", "terse@chat"] and chosen["runs"] == 5 * 2 * 3
+    assert "expected assistant, terse, echo" in form(server, data="promptfooconfig.yaml", profile="other")["problem"]
+    page.goto(server.sign_in)
+    page.goto(f"{server.url}/data/promptfooconfig.yaml")
+    page.click("text=Run this file")
+    assert page.inner_text(".command code") == "evalloom run promptfooconfig.yaml"
+    assert "20 runs" in page.inner_text("main") and "4 columns: assistant@short, " in page.inner_text("main")
+    page.click("button.primary")
+    page.wait_for_url("**/b/*")
+    page.wait_for_selector("text=18 of 20 passed")
+
+
 @pytest.mark.req("WORK-23")
 def test_without_a_script_the_server_updates_the_command(server: PageServer, visitor: Callable[..., Any]) -> None:
     page = visitor(java_script_enabled=False, locale="zh-CN", viewport={"width": 390, "height": 800}).page
@@ -94,12 +112,12 @@ def test_a_wrong_value_gives_a_sentence_and_no_command(server: PageServer, field
 @pytest.mark.req("WORK-24")
 @pytest.mark.parametrize("target", ["python:os:getcwd", "Python:os:getcwd", " command:id", "COMMAND:id"])
 def test_code_that_the_settings_do_not_name_is_not_started(
-    server: PageServer, visitor: Callable[..., Any], target: str
+    server: PageServer, serve_pages: Callable[..., Any], visitor: Callable[..., Any], target: str
 ) -> None:
-    somebody = visitor()
-    with serving(server.folder) as own:
-        somebody.page.goto(own.sign_in)
-        answer = somebody.context.request.post(
-            f"{own.url}/api/run", data={"target": target, "data": "cases.jsonl"}, headers={"Origin": own.url}
-        )
+    # The server ends after the browser, which may be loading something still.
+    own, somebody = serve_pages(server.folder), visitor()
+    somebody.page.goto(own.sign_in)
+    answer = somebody.context.request.post(
+        f"{own.url}/api/run", data={"target": target, "data": "cases.jsonl"}, headers={"Origin": own.url}
+    )
     assert answer.status == 403 and answer.json()["error"] == "not_allowed_here"

@@ -90,6 +90,21 @@ def test_a_target_that_is_code_is_not_imported_for_its_form(server: PageServer) 
 CASE = Case("new", {"question": "q"}, (Check("contains", "a"),))
 
 
+def test_a_folder_without_a_target_says_what_to_do(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    server, page = serve_pages(tmp_path), visitor().page
+    page.goto(f"{server.url}/try")
+    assert "evalloom init" in page.inner_text("main")
+    (tmp_path / "ask.yaml").write_text("system: Answer.\nuser: '{{question}}'\n")
+    # The answers of a scripted model have placeholders, too.
+    (tmp_path / "answers.yaml").write_text("rules:\n  - answer: {template: '{{question}}'}\n")
+    page.goto(f"{server.url}/try")
+    assert page.locator(".empty li").all_inner_texts() == ["prompt:ask.yaml"]
+    page.click("text=prompt:ask.yaml")
+    assert page.locator("[name='input.question']").count() == 1
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     site = Site(load(), Settings(), home=tmp_path)

@@ -16,7 +16,7 @@ from msgspec import Raw, structs
 from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
 from evalloom.batchlog.folders import FOLDER, find, is_batch
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
-from evalloom.batchlog.read import warn_of_damage
+from evalloom.batchlog.read import Damage, warn_of_damage
 from evalloom.batchlog.rows import VIEWS as ROW_VIEWS
 from evalloom.batchlog.rows import BatchRow, columns_of
 from evalloom.core.errors import EvalloomError, usage_error
@@ -41,6 +41,8 @@ class Views:
         self._copies: dict[str, tuple[Copy, CopyIndex]] = {}
         self.warnings: list[str] = []
         """What cannot be read in the logs, and what is missing there."""
+        self.damage: list[Damage] = []
+        """The same, one by one."""
 
     def add(self, source: Source, warn: Callable[[str], None]) -> None:
         """Add a source, and build its copy if necessary; one that is there already is not added again."""
@@ -58,6 +60,7 @@ class Views:
             copy.close()
             raise
         self._copies[id] = (copy, index)
+        self.damage += index.damage
         warn_of_damage(index.damage, source.path, self.warnings.append)
         warn_of_damage(index.damage, source.path, warn)
 

@@ -32,6 +32,9 @@ PHRASES: dict[str, str] = {
     "Cases by what their record shows": "按历史记录分类的用例",
     "Changed": "修改时间",
     "Choose a batch": "选择批次",
+    "Choose a dataset.": "请选择数据集。",
+    "Choose a target.": "请选择被测对象。",
+    "Choose what to try: evalloom.yaml names no target, but this folder has some.": "请选择要试运行的被测对象：evalloom.yaml 没有指定，但此文件夹中有以下几个。",
     "Choose {name}": "选择 {name}",
     "Clear the filter": "清除筛选",
     "Code": "验证码",
@@ -66,6 +69,7 @@ PHRASES: dict[str, str] = {
     "Duration": "耗时",
     "Each case counts by the share of its runs that passed.": "每个用例按其运行的通过比例计入。",
     "Empty: the datasets of evalloom.yaml.": "留空则使用 evalloom.yaml 中的数据集。",
+    "Empty: the prompts and providers of the file.": "留空：使用文件中的提示词和模型提供方。",
     "Empty: the target of evalloom.yaml.": "留空则使用 evalloom.yaml 中的被测对象。",
     "Enter the token of this server. Who started it has it.": "请输入此服务器的令牌，可向启动者索取。",
     "Estimate the cost": "估算费用",
@@ -208,6 +212,7 @@ PHRASES: dict[str, str] = {
     "The batch does not say which command made it. Type that command again, with --resume.": (
         "批次没有记录生成它的命令。请重新输入该命令并加上 --resume。"
     ),
+    "The batch stopped early; Resume runs what is missing.": "该批次提前停止；“继续运行”会补上缺少的部分。",
     "The case expects: {list}. That is checked as long as its inputs stay as they are.": (
         "此用例的期望：{list}。只要输入不变，就会按此检查。"
     ),
@@ -226,10 +231,12 @@ PHRASES: dict[str, str] = {
     ),
     "There is no line here.": "这里没有行。",
     "There is no run on this side.": "这一边没有运行。",
+    "There is no test file in this folder yet. Start with an example:": "此文件夹中还没有测试文件。可以从示例开始：",
     "There is no test file in this folder yet: no JSONL, JSON, CSV or YAML. Start with an example:": (
         "此文件夹中还没有测试文件（JSONL、JSON、CSV 或 YAML）。可从示例开始："
     ),
     "There is none.": "没有。",
+    "There is nothing to try in this folder yet: no evalloom.yaml with a target, no prompt, pipeline or recipe. Start with an example:": "此文件夹中还没有可试运行的内容：没有指定被测对象的 evalloom.yaml，也没有提示词、流水线或配方。可以从示例开始：",
     "There is one batch only, so nothing can be compared yet.": "只有一个批次，还不能比较。",
     "These cannot be compared": "这两者无法比较",
     "These cases run and are shown, but do not decide until they expire.": "这些用例照常运行和显示，但在到期之前不影响判定。",
@@ -249,6 +256,7 @@ PHRASES: dict[str, str] = {
     "These were first seen to pass and fail with nothing changed in the newest batch.": (
         "这些用例在最新批次中首次出现没有变化却时而通过、时而失败。"
     ),
+    "They were deleted from its log. Run it with --resume to make them again.": "它们已从日志中删除。使用 --resume 可重新运行。",
     "This batch is too large to check its gates for a page. This command checks them:": "此批次太大，页面不检查门槛。可用以下命令检查：",
     "This code is not valid any more: each works once.": "此验证码已失效：每个只能使用一次。",
     "This command adds the flaky cases; a text editor changes the file:": "以下命令会加入不稳定的用例；也可用文本编辑器修改该文件：",
@@ -302,6 +310,7 @@ PHRASES: dict[str, str] = {
     "failed": "失败",
     "fails since {batch}, by chance in 1 of {n} histories": "自 {batch} 起失败，偶然出现的概率为 {n} 分之一",
     "fails {rate} of {runs} (95 % CI {interval})": "{runs}中失败 {rate}（95% 置信区间 {interval}）",
+    "failure {at} of {total}": "第 {at} 个失败，共 {total} 个",
     "finished": "已完成",
     "first wrong": "首个出错",
     "flaky": "不稳定",
@@ -369,6 +378,7 @@ PHRASES: dict[str, str] = {
     "variant": "变体",
     "waited {time}": "等待 {time}",
     "warning": "警告",
+    "when this page was loaded, over {n} runs:": "打开本页时（{n} 次运行）：",
     "worse is shown": "数据显示变差",
     "{at} of {total}": "第 {at} 个，共 {total} 个",
     "{batch}: {rate}, 95 % CI {interval}, {cases}": "{batch}：{rate}，95% 置信区间 {interval}，{cases}",
@@ -387,6 +397,7 @@ PHRASES: dict[str, str] = {
     "{n} cases would fail before anything is sent:": "{n} 个用例会在发送之前失败：",
     "{n} characters": "{n} 个字符",
     "{n} characters before": "前面还有 {n} 个字符",
+    "{n} columns:": "{n} 列：",
     "{n} critical cases passed before, and not once now.": "{n} 个关键用例之前通过，现在一次也没有通过。",
     "{n} critical cases passed in all repeats before, and in none now": "{n} 个关键用例之前每次重复都通过，现在一次也没有通过",
     "{n} errors": "{n} 个错误",
@@ -403,6 +414,7 @@ PHRASES: dict[str, str] = {
     "{n} new, show": "新增 {n} 条，点击显示",
     "{n} of {cases} changed": "{cases}中有 {n} 个变化",
     "{n} of {cases} flipped": "{cases}中有 {n} 个翻转",
+    "{n} of {total} runs can be read; the others are in no figure.": "{total} 次运行中只能读取 {n} 次；其余未计入任何数字。",
     "{n} passed": "{n} 个通过",
     "{n} retried": "重试 {n} 次",
     "{n} runs": "{n} 次运行",
@@ -410,7 +422,7 @@ PHRASES: dict[str, str] = {
     "{passed} of {n} passed": "{n} 中通过 {passed}",
     "{passed} of {total}": "{passed}/{total}",
     "{passed} of {total} passed": "{total} 个中通过 {passed} 个",
-    "{points} points since the batch before": "比前一批次 {points} 个百分点",
+    "{points} points since the batch before: {judgement}": "比前一批次 {points} 个百分点：{judgement}",
     "{shown} of {total} runs where {conditions}": "{total} 次运行中的 {shown} 次（{conditions}）",
     "{word}: {name} against {base}: {list}": "{word}：{name} 对比 {base}：{list}",
     "“{text}” occurs": "含有“{text}”",

@@ -91,8 +91,8 @@ def lang_attribute(text: str) -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may wrap after each `_`."""
-    return escape(visible(name)).replace("_", Markup("_<wbr>"))
+    """A name that may wrap after each `_` and `@`."""
+    return escape(visible(name)).replace("_", Markup("_<wbr>")).replace("@", Markup("@<wbr>"))
 
 
 def _source_hash(text: str) -> str:

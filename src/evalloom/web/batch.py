@@ -66,6 +66,8 @@ class BatchView(Struct, frozen=True):
     """The name under which pages show each dataset; empty if it is not in the folder of the project."""
     models: dict[str, str]
     figures: BatchFigures
+    lost: int
+    """How many runs there were or are to come, if some of them are missing; otherwise 0."""
     outcome: str
     """`passed`, `failed` or `unscored`, as the exit code of the run says."""
     gates: list[GateResult] | None
@@ -101,6 +103,7 @@ def _show(request: PageRequest) -> View:
         [request.site.files.shown_name(dataset.path) for dataset in batch.datasets],
         {profile.name: batch.models.get(profile.run) or profile.run for profile in batch.profiles},
         figures,
+        _lost(summary, figures),
         outcome(batch, figures.total, gates or []),
         gates,
         request.site.live.progress(id) if summary.state == "running" else None,
@@ -115,6 +118,12 @@ def _show(request: PageRequest) -> View:
         request.query.get("groups") == "all",
     )
     return View("batch.html", data)
+
+
+def _lost(summary: BatchSummary, figures: BatchFigures) -> int:
+    if not any(damage.has_lost_runs for damage in figures.damage):
+        return 0
+    return summary.summary.get("total", 0) if summary.state == "finished" else summary.planned
 
 
 def _previous(request: PageRequest, id: str) -> str:
@@ -137,6 +146,8 @@ def _columns(request: PageRequest, figures: BatchFigures) -> list[str]:
         if name not in COLUMNS:
             raise RequestError("validation_failed", f"cols: expected {', '.join(COLUMNS)}, got {name[:80]!r}")
     usual = [*(["profile"] if "profile" in figures.by else []), *USUAL_COLUMNS]
+    if not figures.has_output:
+        usual.remove("output")
     return [name for name in COLUMNS if name in (chosen or usual)]
 
 

@@ -10,6 +10,7 @@ from evalloom.analysis.gates import GateResult
 from evalloom.analysis.stats import Dimension, Stats, batch_stats
 from evalloom.analysis.tally import Counts
 from evalloom.analysis.views import Views
+from evalloom.batchlog.read import Damage
 from evalloom.core.model import Batch
 from evalloom.engine.report import stored_results
 from evalloom.pages.library import Library
@@ -23,6 +24,7 @@ _SPENT = """
     SELECT coalesce(sum(tokens), 0)::BIGINT, coalesce(sum(cost), 0.0), coalesce(sum(retries), 0)::BIGINT,
         coalesce(sum(cached), 0)::BIGINT, quantile_cont(latency_s, [0.5, 0.95]), coalesce(max(repeat), 0) > 0
     FROM runs"""
+_HAS_OUTPUT = "SELECT EXISTS (SELECT 1 FROM runs WHERE output IS NOT NULL AND output::VARCHAR <> 'null')"
 
 
 class BatchFigures(Struct, frozen=True):
@@ -40,6 +42,10 @@ class BatchFigures(Struct, frozen=True):
     p50_s: float | None
     p95_s: float | None
     has_repeats: bool
+    has_output: bool
+    """Whether any run has an output; a retrieval has only passages."""
+    damage: list[Damage]
+    """What cannot be read in the log, and what is missing there."""
 
 
 def batch_figures(library: Library, batch: str) -> BatchFigures:
@@ -51,6 +57,7 @@ def _compute(views: Views) -> BatchFigures:
     stats: Stats = batch_stats(views, GROUPS)
     create_table(views)
     [(tokens, cost, retries, cached, latencies, has_repeats)] = views.rows(_SPENT)
+    [(has_output,)] = views.rows(_HAS_OUTPUT)
     by = cast("dict[Dimension, dict[str, Counts]]", stats.by)
     p50, p95 = latencies or (None, None)
     return BatchFigures(
@@ -66,6 +73,8 @@ def _compute(views: Views) -> BatchFigures:
         p50,
         p95,
         has_repeats,
+        has_output,
+        views.damage,
     )
 
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from collections.abc import Collection
 from time import monotonic
 
 from msgspec import Struct
 
 from evalloom.core.text import quote
+from evalloom.engine.suite import Suite, SuiteOptions
 from evalloom.pages.errors import RequestError
 from evalloom.pages.files import FoundFile, prompt_suffixes
 from evalloom.pages.site import Site
-from evalloom.targets import forms
+from evalloom.targets import TargetOptions, forms
 
 ECHO = "echo"
 _SEARCH_S = 1.0
 _MOST_TARGETS = 100
 _LARGEST_PROMPT = 200_000
+_PROMPT = re.compile(
+    rb"""^["']?(system|system_prompt|user|user_template|template|prompt|messages)["']?\s*:|^-\s*role:|"(system|role)"\s*:""",
+    re.MULTILINE,
+)
+"""What makes a prompt of YAML or JSON."""
 _DOCUMENTS = {"a pipeline": "pipeline", "a context recipe": "recipe"}
 """The kind of target by the kind of document."""
 _ELSEWHERE = ("http", "https", "python", "command")
@@ -53,14 +62,46 @@ def _target_of(site: Site, file: FoundFile) -> str:
                 return f"{_DOCUMENTS[report.kind]}:{file.path}"
             if report is None or report.is_dataset or report.is_document:
                 return ""
-        has_placeholder = b"{{" in site.files.path(file.path).read_bytes()
+        text = site.files.path(file.path).read_bytes()
     except (RequestError, OSError):
         return ""
-    return f"prompt:{file.path}" if has_placeholder else ""
+    # Other YAML has placeholders too, such as the answers of a scripted model.
+    is_prompt = b"{{" in text and (file.path.endswith((".md", ".txt", ".j2")) or _PROMPT.search(text) is not None)
+    return f"prompt:{file.path}" if is_prompt else ""
 
 
-def profiles(site: Site, chosen: list[str]) -> list[ProfileChoice]:
-    """Return the profiles and llms of the settings, and `echo`, which needs no key."""
+def suite_of(site: Site, data: str, target: str, profiles: list[str]) -> Suite | None:
+    """Return what a test file says of its target; None if it says nothing, or if something else names a target.
+
+    No code of the file runs for that.
+    """
+    settings = site.file_reports.settings()
+    if not data or target or settings.target or settings.targets:
+        return None
+    options = TargetOptions(settings=settings, kinds=site.catalog.targets)
+    suite = site.catalog.suite(site.files.path(data), SuiteOptions(settings, options, tuple(profiles)))
+    if suite is not None:
+        asyncio.run(_close(suite))
+    return suite
+
+
+async def _close(suite: Suite) -> None:
+    await suite.target.close()
+
+
+def providers(suite: Suite) -> list[ProfileChoice]:
+    """Return what `--profile` calls the providers of a suite: one by its name, if that is understood."""
+    choices: dict[str, str] = {}
+    for column in suite.columns:
+        provider = column.variant.rpartition("@")[0]
+        is_understood = provider in (column.name, column.run, column.name.split("@")[0])
+        llm = suite.llms.get(column.run)
+        choices[provider if is_understood else column.name] = llm.model if llm else ""
+    return [ProfileChoice(name, model, False) for name, model in choices.items()]
+
+
+def profiles(site: Site, chosen: list[str], own: Collection[ProfileChoice] = ()) -> list[ProfileChoice]:
+    """Return those of a file, the profiles and llms of the settings, and `echo`, which needs no key."""
     settings = site.file_reports.settings()
     models = {
         name: settings.llms[profile.run].model
@@ -68,7 +109,8 @@ def profiles(site: Site, chosen: list[str]) -> list[ProfileChoice]:
         if profile.run in settings.llms
     }
     models |= {name: llm.model for name, llm in settings.llms.items() if name not in settings.profiles}
-    names = dict.fromkeys([*settings.profiles, *models, ECHO])
+    models |= {choice.name: choice.model for choice in own}
+    names = dict.fromkeys([*(choice.name for choice in own), *settings.profiles, *models, ECHO])
     return [ProfileChoice(name, models.get(name, ""), name in chosen) for name in names]
 
 
@@ -94,9 +136,9 @@ def check_target(site: Site, target: str) -> None:
         raise RequestError("not_allowed_here", message)
 
 
-def check_profiles(site: Site, names: list[str]) -> None:
+def check_profiles(site: Site, names: list[str], own: Collection[ProfileChoice] = ()) -> None:
     """Raise for a profile that the form does not offer."""
-    known = [profile.name for profile in profiles(site, [])]
+    known = [profile.name for profile in profiles(site, [], own)]
     for name in names:
         if name not in known:
             raise RequestError("validation_failed", f"profile: expected {', '.join(known)}, got {quote(name, 100)}")

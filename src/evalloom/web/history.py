@@ -19,6 +19,8 @@ from evalloom.pages.errors import RequestError
 from evalloom.pages.library import BatchSummary
 from evalloom.pages.page import Page, PageRequest, View
 from evalloom.pages.site import Site
+from evalloom.reports.sentences import difference
+from evalloom.ui.language import Language
 
 _PAGE_SIZE = 50
 _MANY_BATCHES = 40
@@ -146,6 +148,12 @@ def _nothing(request: PageRequest) -> HistoryPage:
     return HistoryPage("", "", "", [], [], [], 0, LIMIT, {}, 0, 0, "newly_failing", [], 1, 1, "", "", None, [], "", "")
 
 
+def _in_words(t: Language, batch: BatchPoint) -> BatchPoint:
+    """Return a batch with what changed before it in the language of the page."""
+    changed = [structs.replace(one, text=difference(t, one.text)) for one in batch.changed]
+    return structs.replace(batch, changed=changed)
+
+
 def _page(
     request: PageRequest,
     suite: str,
@@ -170,7 +178,7 @@ def _page(
         history.dataset,
         history.target,
         choices,
-        history.batches,
+        [_in_words(request.t, batch) for batch in history.batches],
         profiles,
         len(members) - len(history.batches),
         request.number("limit", LIMIT, most=_MOST_BATCHES),

@@ -10,13 +10,26 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import EvalloomError
+from evalloom.core.model import Profile
 from evalloom.core.text import quote
 from evalloom.engine.dry_run import DryRun
+from evalloom.engine.suite import Suite
 from evalloom.pages.errors import RequestError
 from evalloom.pages.page import Page, PageRequest, Redirect, View, link
 from evalloom.pages.site import Site
 from evalloom.pages.start import start, start_job
-from evalloom.web.choices import ProfileChoice, check_profiles, check_target, file_word, llms, option, profiles, targets
+from evalloom.web.choices import (
+    ProfileChoice,
+    check_profiles,
+    check_target,
+    file_word,
+    llms,
+    option,
+    profiles,
+    providers,
+    suite_of,
+    targets,
+)
 
 _ESTIMATE_S = 20.0
 _DRY_RUN = ("--dry-run", "--json")
@@ -58,6 +71,10 @@ class RunForm(Struct, frozen=True):
     """How many runs there will be; None if that is unknown."""
     is_most: bool
     """Whether there may be fewer, because some cases have none of the tags."""
+    is_suite: bool
+    """Whether the dataset says what it tests, so that it needs no target."""
+    columns: list[str]
+    """The prompts and providers of such a file that would run."""
     may_run: bool
     """Whether this server lets pages start batches."""
     estimate: DryRun | None
@@ -68,13 +85,15 @@ def _show(request: PageRequest) -> View:
     site = request.site
     values = _values(request.query.getlist)
     settings = site.file_reports.settings()
-    own = settings.target
-    problem, words = "", []
+    own = settings.target or ", ".join(settings.targets)
+    problem, words, suite, columns = "", [], None, None
     try:
-        words = run_words(site, values)
+        suite = _suite(site, values)
+        words = _words(site, values, suite)
+        columns = _columns(site, values, suite) if suite is not None else None
     except RequestError as error:
         problem = error.message
-    runs, is_most = _count_runs(site, values) if not problem else (None, False)
+    runs, is_most = _count_runs(site, values, columns) if not problem else (None, False)
     estimate, failure = _estimate_of(request, words)
     data = RunForm(
         values,
@@ -82,12 +101,14 @@ def _show(request: PageRequest) -> View:
         settings.datasets,
         targets(site),
         [file.path for file in site.files.search().files[:500] if _has_cases(site, file.path, file.size)],
-        profiles(site, values.profiles),
+        profiles(site, values.profiles, providers(suite) if suite is not None else ()),
         llms(site),
         words,
         problem,
         runs,
         is_most,
+        suite is not None,
+        [column.name for column in columns.profiles] if columns is not None else [],
         site.permissions.run,
         estimate,
         failure,
@@ -105,8 +126,36 @@ def _values(get: Callable[[str], list[str]]) -> RunValues:
     )
 
 
+class _Columns(Struct, frozen=True):
+    """What a suite would run for the values of the form."""
+
+    profiles: tuple[Profile, ...]
+    repeats: int
+
+
+def _suite(site: Site, values: RunValues) -> Suite | None:
+    try:
+        return suite_of(site, values.data, values.target, values.profiles)
+    except EvalloomError as error:
+        raise RequestError("validation_failed", str(error)) from None
+
+
+def _columns(site: Site, values: RunValues, suite: Suite) -> _Columns:
+    settings = suite.with_llms(site.file_reports.settings())
+    flags: dict[str, Any] = {"profiles": values.profiles} if values.profiles else {}
+    options = suite.options_over(settings, flags)
+    try:
+        return _Columns(suite.profiles(settings, options), options.repeats)
+    except EvalloomError as error:
+        raise RequestError("validation_failed", str(error)) from None
+
+
 def run_words(site: Site, values: RunValues) -> list[str]:
     """Return the words of the command for the values of the form; raise for a value that is wrong."""
+    return _words(site, values, _suite(site, values))
+
+
+def _words(site: Site, values: RunValues, suite: Suite | None) -> list[str]:
     for name in ("data", "target", "tags", "judge", "encoding"):
         text = getattr(values, name)
         if len(text) > _LONGEST or not text.isprintable():
@@ -117,7 +166,7 @@ def run_words(site: Site, values: RunValues) -> list[str]:
         words.append(file_word(values.data))
     check_target(site, values.target)
     words += option("--target", values.target) if values.target else []
-    check_profiles(site, values.profiles)
+    check_profiles(site, values.profiles, providers(suite) if suite is not None else ())
     words += [word for name in values.profiles for word in option("--profile", name)]
     words += option("--tags", values.tags) if values.tags else []
     for name, most in _NUMBERS.items():
@@ -145,7 +194,7 @@ def _has_cases(site: Site, path: str, size: int) -> bool:
     return report is not None and report.is_dataset and report.cases > 0
 
 
-def _count_runs(site: Site, values: RunValues) -> tuple[int | None, bool]:
+def _count_runs(site: Site, values: RunValues, columns: _Columns | None) -> tuple[int | None, bool]:
     """Return the number of runs from what is known about the files, and whether it is the most there can be."""
     settings = site.file_reports.settings()
     cases, tags, is_most = 0, [tag.strip() for tag in values.tags.split(",") if tag.strip()], False
@@ -160,8 +209,10 @@ def _count_runs(site: Site, values: RunValues) -> tuple[int | None, bool]:
         cases += min(report.cases, sum(counted)) if tags else report.cases
         is_most |= len(tags) > 1 or bool(report.more_tags and tags)
     cases = min(cases, int(values.limit)) if values.limit else cases
-    repeats = int(values.repeat) if values.repeat else settings.run.repeats
-    return cases * max(1, len(values.profiles or settings.run.profiles)) * repeats, is_most
+    own_repeats = columns.repeats if columns is not None else settings.run.repeats
+    chosen = columns.profiles if columns is not None else values.profiles or settings.run.profiles
+    targets_run = len(settings.targets) if settings.targets and not (settings.target or values.target) else 1
+    return cases * targets_run * max(1, len(chosen)) * (int(values.repeat) if values.repeat else own_repeats), is_most
 
 
 # -- writes ----------------------------------------------------------------------------------------------

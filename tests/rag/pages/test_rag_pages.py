@@ -155,3 +155,9 @@ def test_what_is_not_there_is_said(server: PageServer, path: str, code: str, sta
     with pytest.raises(urllib.error.HTTPError) as raised:
         server.json(path)
     assert raised.value.code == status and json.loads(raised.value.read())["error"] == code
+
+
+def test_a_retrieval_has_no_column_for_outputs(server: PageServer, batches: list[str]) -> None:
+    assert "output" not in server.json(f"/b/{batches[1]}")["columns"]
+    assert "output" in server.json(f"/b/{batches[1]}?cols=output")["columns"]
+    assert "output" in server.json(f"/b/{batches[2]}")["columns"]

@@ -10,3 +10,14 @@ if (link) {
     link.textContent = link.dataset.text.replace("%n", added.toLocaleString("en"));
   });
 }
+
+// The headline counts as the progress does. Its rate stays that of the rows below, and says so.
+const count = document.querySelector("[data-live-count]");
+if (count) {
+  document.addEventListener("evalloom:progress", ({ detail: { progress } }) => {
+    if (!progress.done) return;
+    const values = { "%passed": progress.counts.passed ?? 0, "%total": progress.done };
+    const text = count.dataset.text.replace(/%passed|%total/g, (name) => values[name].toLocaleString("en"));
+    if (count.textContent !== text) count.textContent = text;
+  });
+}

@@ -15,6 +15,8 @@ from evalloom.ui.charts import element
 
 _WIDTH, _HEIGHT = 210, 72
 """The size of a node, in pixels."""
+_MOST_SHRUNK = 1_700
+"""The width of a graph that still can be read when it is shrunk to a page; a wider one scrolls."""
 _ACROSS, _DOWN = 60, 22
 """The space between nodes."""
 _PASSING = 8
@@ -114,7 +116,8 @@ def draw(steps: Sequence[GraphStep], title: str) -> Markup:
     width = max(1, 2 * _MARGIN + len(columns) * (_WIDTH + _ACROSS) - _ACROSS)
     height = max(1, 2 * _MARGIN + max(heights, default=0))
     size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
-    return element("svg", element("title", words) + Markup("").join(shapes), class_="graph", role="group", **size)
+    kind = "graph is-wide" if width > _MOST_SHRUNK else "graph"
+    return element("svg", element("title", words) + Markup("").join(shapes), class_=kind, role="group", **size)
 
 
 def _height(slot: _Slot) -> int:
