@@ -233,7 +233,19 @@ class Expander:
             )
             yield warning("file_not_read", at, message)
         else:
-            yield self._included(name, at, default)
+            yield from self._readable(name, at, default)
+
+    def _readable(self, name: str, at: Path, default: Any) -> Iterator[Item]:
+        """Yield a file of tests, unless it is hidden. Whether it is there and inside, its reader says."""
+        try:
+            if self._base:
+                files.locate(name, self._base)
+        except files.HiddenFile as problem:
+            yield error(problem.code, at, f"{show_path(at)}: {problem}")
+            return
+        except FileProblem:
+            pass
+        yield self._included(name, at, default)
 
     def _pattern(self, name: str, at: Path, default: Any) -> Iterator[Item]:
         try:
@@ -245,7 +257,7 @@ class Expander:
         if not matches:
             yield error("file_missing", at, f"{show_path(at)}: there is no file that matches {quote(name)}")
         for match in matches:
-            yield self._included(match.removeprefix(files.PREFIX), at, default)
+            yield from self._readable(match.removeprefix(files.PREFIX), at, default)
 
     def _included(self, name: str, at: Path, default: Any) -> Included:
         def each(record: Record) -> Iterable[Record | Remark]:

@@ -13,6 +13,7 @@ from evalloom.core.digest import digest_of
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Profile, Record
+from evalloom.core.text import quote
 from evalloom.engine.suite import Suite, SuiteOptions
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -153,6 +154,10 @@ class _Reader:
                 problem = provider.problem or ("" if answer is not None else self._add_llm(provider, config))
             except (EvalloomError, FileProblem) as error:
                 config, answer, problem = provider.config, None, str(error)
+            if not own:
+                named = ", ".join(map(quote, provider.prompts))
+                message = f"{provider.name}: prompts: there is no prompt {named}, so it gets none"
+                self._warnings.append(f"{message} [provider_without_prompt]")
             if provider.warning and not problem and not self._options.profiles:
                 self._warnings.append(provider.warning)
             for prompt in own:
@@ -193,7 +198,7 @@ class _Reader:
             overrides["headers"] = {str(name): str(value) for name, value in headers.items()}
         delay_ms = delay_ms or _number(object_in(self._document, "evaluateOptions").get("delay"))
         if delay_ms:
-            overrides["requests_per_minute"] = max(1, int(60_000 / delay_ms))
+            overrides["requests_per_minute"] = max(1, int(60_000 / max(delay_ms, 1.0)))
         return resolve(self._settings, id, overrides, label=label, is_trusted=False)
 
     def _answer(self, provider: Provider) -> Answer:
@@ -224,6 +229,9 @@ class _Reader:
 
     def _grader(self, written: Any, label: str) -> str:
         (provider,) = read_providers([written], self._base) if written else (None,)
+        while label in self._llms:
+            # A provider may have this label.
+            label += " (judge)"
         if provider is None or self._options.profiles:
             # Other llms in the place of the providers: the grader of the config would be asked behind their back.
             return ""
