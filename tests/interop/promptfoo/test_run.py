@@ -347,6 +347,8 @@ def test_a_label_does_not_take_the_place_of_echo_or_the_grader(in_process: Run, 
         ([{"id": "http", "config": {"url": "http://["}}], "provider_unusable"),
         ([{"id": "http", "config": {"url": "http://x:99999/"}}], "provider_unusable"),
         ([{"id": "openai:x", "delay": 1e-320}], "key_missing"),
+        (["file://x.rb"], "provider_unusable"),
+        (["ruby:x.rb"], "provider_unusable"),
         (["echo"] * 201, "too_many_providers"),
     ],
 )
@@ -360,3 +362,10 @@ def test_a_variable_of_the_environment_cannot_fill_the_memory(in_process: Run, w
     write({"env": {"X": "a" * 1_000_000}, "prompts": ["{{env.X}}" * 10_000], "providers": ["echo"], "tests": [{}]})
     done = in_process("run", "promptfooconfig.yaml", "--no-checks")
     assert done.code == 1 and "internal_error" not in done.err
+
+
+def test_a_label_with_an_at_sign_can_be_chosen(run: Run) -> None:
+    provider = {"id": "echo", "label": "a@b"}
+    config = {"prompts": ["x", "y"], "providers": [provider, {"id": "echo", "label": "a"}], "tests": [{}]}
+    assert [name for name, _ in outputs(run(config, "--profile", "a@b"))] == ["a@b@prompt 1", "a@b@prompt 2"]
+    assert [name for name, _ in outputs(run(config, "--profile", "a"))] == ["a@prompt 1", "a@prompt 2"]

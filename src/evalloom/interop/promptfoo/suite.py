@@ -150,7 +150,8 @@ class _Reader:
             own = [p for p in prompts if not provider.prompts or any(map(p.is_called, provider.prompts))]
             try:
                 config = self._config(provider)
-                answer = self._answer(provider) if provider.kind not in (LLM, ECHO) else None
+                is_code = provider.kind not in (LLM, ECHO) and not provider.problem
+                answer = self._answer(provider) if is_code else None
                 problem = provider.problem or ("" if answer is not None else self._add_llm(provider, config))
             except (EvalloomError, FileProblem) as error:
                 config, answer, problem = provider.config, None, str(error)
