@@ -350,6 +350,7 @@ def test_a_label_does_not_take_the_place_of_echo_or_the_grader(in_process: Run, 
         (["file://x.rb"], "provider_unusable"),
         (["ruby:x.rb"], "provider_unusable"),
         (["echo"] * 201, "too_many_providers"),
+        ([{"id": "echo", "prompts": ["x"] * 10}] * 150, ""),
     ],
 )
 def test_odd_providers_are_messages(in_process: Run, write: Callable[..., None], providers: Any, code: str) -> None:
@@ -369,3 +370,15 @@ def test_a_label_with_an_at_sign_can_be_chosen(run: Run) -> None:
     config = {"prompts": ["x", "y"], "providers": [provider, {"id": "echo", "label": "a"}], "tests": [{}]}
     assert [name for name, _ in outputs(run(config, "--profile", "a@b"))] == ["a@b@prompt 1", "a@b@prompt 2"]
     assert [name for name, _ in outputs(run(config, "--profile", "a"))] == ["a@prompt 1", "a@prompt 2"]
+
+
+def test_too_many_columns_are_refused(in_process: Run, write: Callable[..., None]) -> None:
+    write({"prompts": [f"p{number}" for number in range(1000)], "providers": ["echo"] * 11, "tests": [{}]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert done.code == 2 and "too_many_columns" in done.err
+
+
+def test_a_test_whose_file_is_not_read_counts_once(run: Run, write: Callable[..., None]) -> None:
+    config = {"prompts": ["{{x}}"], "providers": ["echo"], "tests": [{"vars": {"x": "file://none.txt"}}]}
+    (only,) = run(config, "--skip-invalid", expect=1)
+    assert "error" in only and "output" not in only

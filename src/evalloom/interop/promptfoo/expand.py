@@ -117,11 +117,16 @@ class Expander:
             record = {**record, "options": {**object_in(record, "options"), "transformVars": None}}
         keeps_lists = config.keeps_lists(record, defaults)
         choices: dict[str, list[Any]] = {}
+        is_whole = True
         for name, value in values.items():
             read = list(variables.choices(name, value, self._base, keeps_lists))
             problems = [item for item in read if isinstance(item, Remark)]
             yield from problems
+            is_whole = is_whole and not problems
             choices[name] = [item for item in read if not isinstance(item, Remark)] or [value]
+        if not is_whole:
+            # Its error stands for it: it is not also run with the name of the file as its text.
+            return
         count = 1
         for values_of in choices.values():
             count *= len(values_of)

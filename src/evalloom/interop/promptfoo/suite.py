@@ -45,6 +45,7 @@ EMBEDDER = "grader embeddings"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MARK = lazy_pattern(rb"\b(prompts|providers|targets)[\"']?[ \t]*:")
 _REQUEST_S = 300.0
+_MOST_COLUMNS = 10_000
 _SENT_APART = ("tools", "response_format", "system")
 """What a request has a place of its own for, whatever the protocol."""
 
@@ -143,6 +144,10 @@ class _Reader:
     def _columns(
         self, prompts: list[Prompt], providers: list[Provider]
     ) -> tuple[dict[str, Column], list[Profile], dict[str, str]]:
+        if len(prompts) * len(providers) > _MOST_COLUMNS:
+            expected = f"expected at most {_MOST_COLUMNS:,} columns"
+            got = f"got {len(prompts):,} prompts × {len(providers)} providers"
+            raise usage_error("too_many_columns", f"{self._path}: {expected}, {got}. Split the file")
         columns = {prompt.name: Column(prompt) for prompt in prompts}
         profiles: list[Profile] = []
         unusable: dict[str, str] = {}
