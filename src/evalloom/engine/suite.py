@@ -79,11 +79,7 @@ class Suite(Struct, frozen=True):
     def _chosen(self, settings: Settings, names: list[str]) -> tuple[Profile, ...]:
         chosen: list[Profile] = []
         for name in dict.fromkeys(names):
-            own = [
-                column
-                for column in self.columns
-                if name in (column.name, column.run, column.variant.rpartition("@")[0])
-            ]
+            own = [column for column in self.columns if name in (column.name, column.run, _provider_of(column))]
             chosen += own or self._with_prompts(find_profile(settings, name))
         return tuple(chosen)
 
@@ -92,6 +88,10 @@ class Suite(Struct, frozen=True):
             prompt: f"{profile.name}@{prompt}" if len(self.prompts) > 1 else profile.name for prompt in self.prompts
         }
         return [msgspec.structs.replace(profile, name=names[prompt], variant=prompt) for prompt in self.prompts]
+
+
+def _provider_of(profile: Profile) -> str:
+    return profile.variant.rpartition("@")[0]
 
 
 def prompt_of(profile: Profile) -> str:

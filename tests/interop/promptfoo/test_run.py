@@ -323,3 +323,88 @@ def test_a_config_beside_evalloom_yaml_keeps_its_target(run: Run, write: Callabl
     write("mine.md", "mine {{q}}")
     config = {"prompts": ["theirs"], "providers": ["echo"], "tests": [{"vars": {"q": "1"}}]}
     assert outputs(run(config, "--profile", "echo")) == [("echo", "mine 1")]
+
+
+@pytest.mark.parametrize("name", [".h.json", ".cfg/a.json", "link.json", ".*.json", "*.json"])
+def test_hidden_tests_are_not_read(in_process: Run, write: Callable[..., None], tmp_path: Path, name: str) -> None:
+    for path in (".h.json", ".cfg/a.json"):
+        write(path, '[{"vars": {"x": "hidden text"}}]')
+    (tmp_path / "link.json").symlink_to(".h.json")
+    write({"prompts": ["{{x}}"], "providers": ["echo"], "tests": [f"file://{name}"]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert done.code == 2 and "is hidden" in done.err and "hidden text" not in done.out + done.err
+
+
+@pytest.mark.parametrize("pattern", ["*/../../**/*.md", "a*/../x.md", "../*", "[.][.]/../*"])
+def test_a_pattern_searches_nothing_outside(
+    in_process: Run, write: Callable[..., None], tmp_path: Path, pattern: str
+) -> None:
+    (tmp_path / "ab").mkdir()
+    for config in (
+        {"prompts": [f"file://{pattern}"], "providers": ["echo"], "tests": [{}]},
+        {"prompts": ["x"], "providers": ["echo"], "tests": [f"file://{pattern}"]},
+    ):
+        write(config)
+        done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+        assert done.code == 2 and ("'..' after a pattern" in done.err or "is outside" in done.err), done.err
+
+
+def test_a_provider_without_prompts_is_a_warning(in_process: Run, write: Callable[..., None]) -> None:
+    write({"prompts": ["x"], "providers": ["echo", {"id": "echo", "label": "b", "prompts": ["none"]}], "tests": [{}]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert "provider_without_prompt" in done.err and "'none'" in done.err
+
+
+def test_a_label_does_not_take_the_place_of_echo_or_the_grader(in_process: Run, write: Callable[..., None]) -> None:
+    unreachable = {"apiBaseUrl": "http://127.0.0.1:9/v1"}
+    providers = [{"id": "ollama:x", "label": label, "config": unreachable} for label in ("echo", "grader")]
+    grader = {"id": "ollama:y", "config": unreachable}
+    write({"prompts": ["hi"], "providers": providers, "tests": [{}], "defaultTest": {"options": {"provider": grader}}})
+    assert in_process("run", "promptfooconfig.yaml", "--no-checks", "--profile", "echo").code == 0
+    plan = in_process("run", "promptfooconfig.yaml", "--no-checks", "--dry-run")
+    assert plan.code == 0 and "echo (ollama:x)" in plan.out + plan.err
+
+
+@pytest.mark.parametrize(
+    ("providers", "code"),
+    [
+        ([{"openai": {"id": 5}}], "provider_unusable"),
+        ([{"id": "echo", "prompts": [{"a": 1}, None, ["b"]]}], ""),
+        ([{"id": "http", "config": {"url": "http://["}}], "provider_unusable"),
+        ([{"id": "http", "config": {"url": "http://x:99999/"}}], "provider_unusable"),
+        ([{"id": "openai:x", "delay": 1e-320}], "key_missing"),
+        (["file://x.rb"], "provider_unusable"),
+        (["ruby:x.rb"], "provider_unusable"),
+        (["echo"] * 201, "too_many_providers"),
+        ([{"id": "echo", "prompts": ["x"] * 10}] * 150, ""),
+    ],
+)
+def test_odd_providers_are_messages(in_process: Run, write: Callable[..., None], providers: Any, code: str) -> None:
+    write({"prompts": ["x"], "providers": providers, "tests": [{}]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert "internal_error" not in done.err and code in done.err, done.err
+
+
+def test_a_variable_of_the_environment_cannot_fill_the_memory(in_process: Run, write: Callable[..., None]) -> None:
+    write({"env": {"X": "a" * 1_000_000}, "prompts": ["{{env.X}}" * 10_000], "providers": ["echo"], "tests": [{}]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert done.code == 1 and "internal_error" not in done.err
+
+
+def test_a_label_with_an_at_sign_can_be_chosen(run: Run) -> None:
+    provider = {"id": "echo", "label": "a@b"}
+    config = {"prompts": ["x", "y"], "providers": [provider, {"id": "echo", "label": "a"}], "tests": [{}]}
+    assert [name for name, _ in outputs(run(config, "--profile", "a@b"))] == ["a@b@prompt 1", "a@b@prompt 2"]
+    assert [name for name, _ in outputs(run(config, "--profile", "a"))] == ["a@prompt 1", "a@prompt 2"]
+
+
+def test_too_many_columns_are_refused(in_process: Run, write: Callable[..., None]) -> None:
+    write({"prompts": [f"p{number}" for number in range(1000)], "providers": ["echo"] * 11, "tests": [{}]})
+    done = in_process("run", "promptfooconfig.yaml", "--no-checks")
+    assert done.code == 2 and "too_many_columns" in done.err
+
+
+def test_a_test_whose_file_is_not_read_counts_once(run: Run, write: Callable[..., None]) -> None:
+    config = {"prompts": ["{{x}}"], "providers": ["echo"], "tests": [{"vars": {"x": "file://none.txt"}}]}
+    (only,) = run(config, "--skip-invalid", expect=1)
+    assert "error" in only and "output" not in only

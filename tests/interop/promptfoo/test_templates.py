@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from evalloom.interop.promptfoo import templates
 from evalloom.interop.promptfoo.templates import LONGEST, TemplateError, has_marks, names_in, render
 
 pytestmark = pytest.mark.req("WORK-31")
@@ -142,3 +144,29 @@ def test_a_template_gives_a_text_or_an_error(pieces: list[str], a: Any, b: Any) 
 def test_a_text_without_marks_stays(text: str) -> None:
     if not has_marks(text):
         assert render(text, {"x": 1}) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{% set big = 'a'.repeat(1000000) %}{{ range(90000) | join(big) }}",
+        "{% set big = 'a'.repeat(1000000) %}{{ range(90000).join(big) }}",
+        "{% set big = 'a'.repeat(4000000) %}{{ ''.concat(big, big, big, big) }}",
+        "{{ '<!--'.repeat(900000) | striptags }}",
+        "{{}\n" * 500_000 + "{{ x",
+        "{{" * 500_000 + "} x",
+        "{{}\n" * 500_000 + "{% if a === b %}",
+    ],
+)
+def test_what_grows_or_searches_without_end_is_stopped(text: str) -> None:
+    started = time.monotonic()
+    with contextlib.suppress(TemplateError):
+        assert len(render(text, {})) <= LONGEST
+    assert time.monotonic() - started < 10
+
+
+def test_a_template_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(templates, "LONGEST_S", 0.2)
+    words = "{% for i in range(9000) %}{% if (big | wordcount) == 0 %}x{% endif %}{% endfor %}"
+    with pytest.raises(TemplateError, match="seconds"):
+        render(words, {"big": "a " * 500_000})

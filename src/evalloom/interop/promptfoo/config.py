@@ -29,6 +29,8 @@ _CONFIG_FIELDS = (
     "scenarios",
 )
 _READABLE = lazy_pattern(r"\.(csv|tsv|jsonl?|ndjson|ya?ml)(\.gz|\.zst)?", re.IGNORECASE)
+_MOST_INSERTED = 32_000_000
+"""Characters that variables of the environment may add to a config."""
 _ENVIRONMENT = lazy_pattern(r"\{\{\s*env\.([A-Za-z_]\w*)\s*\}\}")
 
 
@@ -100,15 +102,25 @@ def environment_of(document: Record) -> dict[str, str]:
 
 def with_environment(value: Any, environment: Mapping[str, str]) -> Any:
     """Replace `{{env.NAME}}` in all texts, for the names in the environment."""
-    if not environment:
+    left = _MOST_INSERTED
+
+    def insert(match: re.Match[str]) -> str:
+        nonlocal left
+        text = environment.get(match[1], match[0])
+        left -= len(text)
+        # A long variable may be named a million times.
+        return text if left >= 0 else match[0]
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, str):
+            return _ENVIRONMENT.sub(insert, value) if "{{" in value else value
+        if isinstance(value, list):
+            return [replaced(item) for item in value]
+        if isinstance(value, dict):
+            return {name: replaced(inner) for name, inner in value.items()}
         return value
-    if isinstance(value, str):
-        return _ENVIRONMENT.sub(lambda match: environment.get(match[1], match[0]), value) if "{{" in value else value
-    if isinstance(value, list):
-        return [with_environment(item, environment) for item in value]
-    if isinstance(value, dict):
-        return {name: with_environment(inner, environment) for name, inner in value.items()}
-    return value
+
+    return replaced(value) if environment else value
 
 
 def default_test_of(document: Record, base: str) -> Record:

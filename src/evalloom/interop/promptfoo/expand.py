@@ -120,11 +120,16 @@ class Expander:
             record = {**record, "options": {**object_in(record, "options"), "transformVars": None}}
         keeps_lists = config.keeps_lists(record, defaults)
         choices: dict[str, list[Any]] = {}
+        is_whole = True
         for name, value in values.items():
             read = list(variables.choices(name, value, self._base, keeps_lists))
             problems = [item for item in read if isinstance(item, Remark)]
             yield from problems
+            is_whole = is_whole and not problems
             choices[name] = [item for item in read if not isinstance(item, Remark)] or [value]
+        if not is_whole:
+            # Its error stands for it: it is not also run with the name of the file as its text.
+            return
         count = 1
         for values_of in choices.values():
             count *= len(values_of)
@@ -264,7 +269,19 @@ class Expander:
             )
             yield warning("file_not_read", at, message)
         else:
-            yield self._included(name, at, default)
+            yield from self._readable(name, at, default)
+
+    def _readable(self, name: str, at: Path, default: Any) -> Iterator[Item]:
+        """Yield a file of tests, unless it is hidden. Whether it is there and inside, its reader says."""
+        try:
+            if self._base:
+                files.locate(name, self._base)
+        except files.HiddenFile as problem:
+            yield error(problem.code, at, f"{show_path(at)}: {problem}")
+            return
+        except FileProblem:
+            pass
+        yield self._included(name, at, default)
 
     def _pattern(self, name: str, at: Path, default: Any) -> Iterator[Item]:
         try:
@@ -276,7 +293,7 @@ class Expander:
         if not matches:
             yield error("file_missing", at, f"{show_path(at)}: there is no file that matches {quote(name)}")
         for match in matches:
-            yield self._included(match.removeprefix(files.PREFIX), at, default)
+            yield from self._readable(match.removeprefix(files.PREFIX), at, default)
 
     def _included(self, name: str, at: Path, default: Any) -> Included:
         def each(record: Record) -> Iterable[Record | Remark]:

@@ -31,6 +31,7 @@ _SUFFIXES = {
 }
 _MOST_MATCHES = 10_000
 _LARGEST = 32 * 1024 * 1024
+_MAGIC = lazy_pattern(r"[*?[]")
 # A name after a file of code is a function in it: `check.py:get_assert`.
 _CODE = lazy_pattern(r"(.+\.(?:py|rb|[cm]?[jt]s))(?::([^\W\d][\w.]*))?")
 
@@ -42,6 +43,10 @@ class FileProblem(Exception):
         super().__init__(message)
         self.code = code
         self.message = message
+
+
+class HiddenFile(FileProblem):
+    """A file that is not read because it is hidden."""
 
 
 class File(Struct, frozen=True):
@@ -123,7 +128,7 @@ def locate(reference: str, base: str) -> tuple[Path, str]:
         raise FileProblem("file_outside", f"{message}. Move it there, or start evalloom in a folder above it")
     # As written too: a link may have a hidden name.
     if any(part.startswith(".") and part not in (".", "..") for part in (*inner.parts, *Path(name).parts)):
-        raise FileProblem("file_outside", f"{quote(reference)} is hidden (a name begins with a dot), so it is not read")
+        raise HiddenFile("file_outside", f"{quote(reference)} is hidden (a name begins with a dot), so it is not read")
     return path, function
 
 
@@ -158,7 +163,14 @@ def matching(reference: str, base: str) -> list[str]:
     """Return references to the files that a pattern matches, in the order of their names. Raises FileProblem."""
     pattern = reference.removeprefix(PREFIX)
     root = absolute(Path()) / base
+    fixed = next((at for at, part in enumerate(Path(pattern).parts) if _MAGIC.search(part)), None)
+    if fixed is not None and ".." in Path(pattern).parts[fixed:]:
+        # Beyond a pattern, `..` would search folders that no check has seen.
+        raise FileProblem(
+            "file_outside", f"{quote(reference)}: expected no '..' after a pattern, so it is not searched"
+        )
     # Checked as a whole, so that `../../*` cannot even list what is outside.
     locate(pattern.partition("*")[0] or ".", base)
+    locate(Path(*Path(pattern).parts[:fixed]).as_posix(), base)
     found = sorted(glob(pattern, root_dir=root, recursive=True))
     return [f"{PREFIX}{name}" for name in found[:_MOST_MATCHES] if os.path.isfile(root / name)]

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from evalloom.interop.promptfoo import javascript_values as js
 
 _LONGEST = 4_000_000
-_TAGS = re.compile(r"</?[A-Za-z][^<>]*>|<!--[\s\S]*?-->")
+_TAGS = re.compile(r"</?[A-Za-z][^<>]*>")
 
 
 def _capitalize(value: Any) -> str:
@@ -77,7 +77,7 @@ def _items(value: Any) -> list[Any]:
 
 def _join(value: Any, separator: Any = "", attribute: Any = None) -> str:
     items = _items(value) if attribute is None else [_member(item, attribute) for item in _items(value)]
-    return js.text_of(separator).join(map(js.text_of, items))
+    return js.join(js.text_of(separator), items)
 
 
 def _length(value: Any) -> int:
@@ -152,10 +152,20 @@ def _sort_key(value: Any, case_sensitive: Any) -> tuple[int, Any]:
 
 
 def _striptags(value: Any, keeps_lines: Any = False) -> str:
-    text = _TAGS.sub("", js.text_of(value)).strip()
+    text = _without_tags(js.text_of(value)).strip()
     if not js.truth(keeps_lines):
         return re.sub(r"\s+", " ", text)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(re.sub(r"[ \t]+", " ", line).strip() for line in text.split("\n")))
+
+
+def _without_tags(text: str) -> str:
+    """Remove elements and comments. A comment without an end is searched once, and not from each of its beginnings."""
+    parts: list[str] = []
+    at = 0
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        parts.append(text[at:start])
+        at = end + 3
+    return _TAGS.sub("", "".join([*parts, text[at:]]))
 
 
 def _sum(value: Any, attribute: Any = None, start: Any = 0) -> Any:

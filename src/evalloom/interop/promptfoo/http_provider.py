@@ -30,8 +30,12 @@ def why_unusable(provider: Provider) -> str:
         return f"{provider.name}: a raw HTTP request is not read here; write url, method, headers and body"
     url = url_of(provider)
     if "{{" not in url:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        try:
+            parts = urlsplit(url)
+            is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:  # a port or an IPv6 address that is none
+            is_address = False
+        if not is_address:
             return f"{provider.name}: config.url: expected an address like https://host/path, got {quote(url)}"
     if (method := str(config.get("method", "POST")).upper()) not in _METHODS:
         return f"{provider.name}: config.method: expected {', '.join(_METHODS)}, got {quote(method)}"

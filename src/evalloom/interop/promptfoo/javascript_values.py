@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from jinja2 import Undefined
@@ -38,7 +38,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, list | tuple):
         # As JavaScript joins a list; a list of objects would read `[object Object]`.
         is_flat = not any(isinstance(item, dict | list) for item in value)
-        return ",".join(map(text_of, value)) if is_flat else json_text(value)
+        return join(",", value) if is_flat else json_text(value)
     if isinstance(value, dict):
         return json_text(value)
     return str(value)
@@ -204,6 +204,20 @@ def replace(text: str, old: Any, new: Any, most: int = -1) -> str:
     return text.replace(old, new, most)
 
 
+def join(separator: str, items: Iterable[Any]) -> str:
+    """Join texts, whose size stays within the limit of templates. Raises ValueError."""
+    parts: list[str] = []
+    size = 0
+    for item in items:
+        text = text_of(item)
+        parts.append(text)
+        size += len(text) + len(separator)
+        # One text may stand in a list a million times.
+        if size > 2 * _LONGEST and len(parts) > 1:
+            raise ValueError(f"join: expected at most {2 * _LONGEST:,} characters")
+    return separator.join(parts)
+
+
 def as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
@@ -222,7 +236,7 @@ def _index(value: Any, item: Any) -> int:
 
 _TEXT_METHODS: dict[str, Callable[..., Any]] = {
     "charAt": lambda text, at=0: text[int(number_of(at)) :][:1] if number_of(at) >= 0 else "",
-    "concat": lambda text, *others: text + "".join(map(text_of, others)),
+    "concat": lambda text, *others: join("", [text, *others]),
     "endsWith": lambda text, end: text.endswith(text_of(end)),
     "includes": lambda text, part: text_of(part) in text,
     "indexOf": _index,
@@ -244,7 +258,7 @@ _LIST_METHODS: dict[str, Callable[..., Any]] = {
     "concat": lambda items, *others: [*items, *(item for other in others for item in as_list(other))],
     "includes": _contains,
     "indexOf": _index,
-    "join": lambda items, separator=",": text_of(separator).join(map(text_of, items)),
+    "join": lambda items, separator=",": join(text_of(separator), items),
     "slice": _slice,
     "toString": text_of,
 }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
+from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
 from evalloom.core.text import describe, shorten
 from evalloom.interop.promptfoo import files
@@ -114,7 +116,12 @@ def address_of(config: Record) -> str:
 
 def read_providers(written: Any, base: str) -> list[Provider]:
     """Return the providers of a config; `base` is its folder."""
-    found = [_provider(entry, base) for entry in _entries(written, base, 1)][:_MOST_PROVIDERS]
+    entries = list(islice(_entries(written, base, 1), _MOST_PROVIDERS + 1))
+    if len(entries) > _MOST_PROVIDERS:
+        raise usage_error(
+            "too_many_providers", f"providers: expected at most {_MOST_PROVIDERS}, got more. Split the file"
+        )
+    found = [_provider(entry, base) for entry in entries]
     taken: dict[str, int] = {}
     unique = []
     for provider in found:
@@ -151,7 +158,8 @@ def _entries(written: Any, base: str, levels: int) -> Iterator[Record]:
             # An older form: the name is the key of its settings.
             ((name, options),) = item.items()
             options = options if isinstance(options, dict) else {}
-            yield {"id": name, **options}
+            own_id = options.get("id")
+            yield {**options, "id": own_id if isinstance(own_id, str) else str(name)}
         else:
             yield {"id": "", "problem": f"expected the name of a provider, got {describe(item)}"}
 
@@ -166,12 +174,15 @@ def _provider(entry: Record, base: str) -> Provider:
     delay = entry.get("delay")
     # A file by its name: its path would fill the column of a table.
     short = id.replace("\\", "/").rpartition("/")[2] if kind in (PYTHON, JAVASCRIPT) else id
+    if label == ECHO and kind != ECHO:
+        # `--profile echo` must ask nobody, whatever a config calls its providers.
+        label = f"echo ({short})"
     return Provider(
         label if isinstance(label, str) and label.strip() else short or "provider",
         id,
         kind,
         config,
-        tuple(prompts if isinstance(prompts, list) else [prompts] if isinstance(prompts, str) else []),
+        tuple(name for name in (prompts if isinstance(prompts, list) else [prompts]) if isinstance(name, str)),
         transform if isinstance(transform, str) else "",
         float(delay) if isinstance(delay, int | float) and not isinstance(delay, bool) else 0.0,
         str(entry.get("problem") or problem),

@@ -13,6 +13,7 @@ from evalloom.core.digest import digest_of
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Profile, Record
+from evalloom.core.text import quote
 from evalloom.engine.suite import Suite, SuiteOptions
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -45,6 +46,7 @@ EMBEDDER = "grader embeddings"
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MARK = lazy_pattern(rb"\b(prompts|providers|targets)[\"']?[ \t]*:")
 _REQUEST_S = 300.0
+_MOST_COLUMNS = 10_000
 _SENT_APART = ("tools", "response_format", "system")
 """What a request has a place of its own for, whatever the protocol."""
 
@@ -166,6 +168,10 @@ class _Reader:
     def _columns(
         self, prompts: list[Prompt], providers: list[Provider]
     ) -> tuple[dict[str, Column], list[Profile], dict[str, str]]:
+        if len(prompts) * len(providers) > _MOST_COLUMNS:
+            expected = f"expected at most {_MOST_COLUMNS:,} columns"
+            got = f"got {len(prompts):,} prompts × {len(providers)} providers"
+            raise usage_error("too_many_columns", f"{self._path}: {expected}, {got}. Split the file")
         columns = {prompt.name: Column(prompt) for prompt in prompts}
         profiles: list[Profile] = []
         unusable: dict[str, str] = {}
@@ -173,10 +179,15 @@ class _Reader:
             own = [p for p in prompts if not provider.prompts or any(map(p.is_called, provider.prompts))]
             try:
                 config = self._config(provider)
-                answer = self._answer(provider) if provider.kind not in (LLM, ECHO) else None
+                is_code = provider.kind not in (LLM, ECHO) and not provider.problem
+                answer = self._answer(provider) if is_code else None
                 problem = provider.problem or ("" if answer is not None else self._add_llm(provider, config))
             except (EvalloomError, FileProblem) as error:
                 config, answer, problem = provider.config, None, str(error)
+            if not own:
+                named = ", ".join(map(quote, provider.prompts))
+                message = f"{provider.name}: prompts: there is no prompt {named}, so it gets none"
+                self._warnings.append(f"{message} [provider_without_prompt]")
             if provider.warning and not problem and not self._options.profiles:
                 self._warnings.append(provider.warning)
             for prompt in own:
@@ -217,7 +228,7 @@ class _Reader:
             overrides["headers"] = {str(name): str(value) for name, value in headers.items()}
         delay_ms = delay_ms or _number(object_in(self._document, "evaluateOptions").get("delay"))
         if delay_ms:
-            overrides["requests_per_minute"] = max(1, int(60_000 / delay_ms))
+            overrides["requests_per_minute"] = max(1, int(60_000 / max(delay_ms, 1.0)))
         return resolve(self._settings, id, overrides, label=label, is_trusted=False)
 
     def _answer(self, provider: Provider) -> Answer:
@@ -248,6 +259,9 @@ class _Reader:
 
     def _grader(self, written: Any, label: str) -> str:
         (provider,) = read_providers([written], self._base) if written else (None,)
+        while label in self._llms:
+            # A provider may have this label.
+            label += " (judge)"
         if provider is None or self._options.profiles:
             # Other llms in the place of the providers: the grader of the config would be asked behind their back.
             return ""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
+from time import monotonic
 from typing import Any
 
 from jinja2 import ChainableUndefined, TemplateSyntaxError, nodes
@@ -25,16 +26,18 @@ from evalloom.interop.promptfoo.filters import FILTERS
 
 MOST_STEPS = 100_000
 """Iterations of loops and calls in one rendering."""
+LONGEST_S = 10.0
+"""Seconds of one rendering."""
 LONGEST = 4_000_000
 """Characters of a text that a template makes, and of the template."""
 _MARKS = lazy_pattern(r"\{\{|\{%|\{#")
 _PLAIN = lazy_pattern(r"\{\{-?\s*([A-Za-z_$][\w$]*)\s*-?\}\}")
-_TAG = lazy_pattern(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_OPENING = lazy_pattern(r"\{\{|\{%")
+_UNFINISHED = (("{{", "}"), ("{%", "%"), ("{#", "#"))
 _STRING = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _STRICT = lazy_pattern(rf"({_STRING})|([=!])==", re.DOTALL)
 _ELSEIF = lazy_pattern(r"^(\{%-?\s*)elseif\b")
 _VERBATIM = lazy_pattern(r"^(\{%-?\s*)(end)?verbatim\b")
-_PARTIAL = lazy_pattern(r"\{%[^%]*$|\{\{[^}]*$|\{#[^#]*$", re.MULTILINE)
 _RAW = lazy_pattern(r"\{%\s*(?:raw|verbatim)\s*%\}")
 
 
@@ -66,11 +69,11 @@ def renderer(text: str) -> Callable[[Record], str]:
     pieces = _PLAIN.split(text)
     if not any(map(has_marks, pieces[::2])) and not _reserved(pieces[1::2]) and "-}}" not in text and "{{-" not in text:
         return _Filled(pieces)
-    if _PARTIAL.search(text) and not _RAW.search(text):
+    if any(map(_is_unfinished, text.split("\n"))) and not _RAW.search(text):
         # promptfoo takes a template with an unfinished tag for a text without tags.
         return lambda variables: text
     try:
-        compiled = _ENVIRONMENT.from_string(_TAG.sub(_as_jinja, text))
+        compiled = _ENVIRONMENT.from_string(_rewritten(text))
     except TemplateSyntaxError as error:
         raise TemplateError(f"line {error.lineno}: {shorten(str(error.message), 200)}") from None
     except (RecursionError, OverflowError, MemoryError, ValueError, TypeError, AssertionError, SyntaxError) as error:
@@ -86,7 +89,7 @@ def names_in(text: str) -> frozenset[str]:
         return frozenset()
     renderer(text)
     try:
-        return frozenset(meta.find_undeclared_variables(_ENVIRONMENT.parse(_TAG.sub(_as_jinja, text))))
+        return frozenset(meta.find_undeclared_variables(_ENVIRONMENT.parse(_rewritten(text))))
     except TemplateSyntaxError:  # an unfinished tag, which is text
         return frozenset()
 
@@ -96,9 +99,31 @@ def _reserved(names: Iterable[str]) -> bool:
     return any(name in ("true", "false", "none", "null", "True", "False", "None", "loop", "range") for name in names)
 
 
-def _as_jinja(tag: re.Match[str]) -> str:
+def _is_unfinished(line: str) -> bool:
+    """Whether a line ends within a tag."""
+    return any(opening in line and closing not in line[line.rfind(opening) + 2 :] for opening, closing in _UNFINISHED)
+
+
+def _rewritten(text: str) -> str:
+    """Return a template with its tags as Jinja writes them, in one pass however the tags are nested."""
+    parts: list[str] = []
+    missing: set[str] = set()
+    done = at = 0
+    while opening := _OPENING.search(text, at):
+        closing = "}}" if opening[0] == "{{" else "%}"
+        end = -1 if closing in missing else text.find(closing, opening.end())
+        if end < 0:
+            missing.add(closing)
+            at = opening.start() + 1
+            continue
+        at = end + 2
+        parts += [text[done : opening.start()], _as_jinja(text[opening.start() : at])]
+        done = at
+    return "".join([*parts, text[done:]])
+
+
+def _as_jinja(text: str) -> str:
     """Rewrite what only Nunjucks has in a tag: `===`, `elseif`, `verbatim`."""
-    text = tag[0]
     if "==" in text:
         text = _STRICT.sub(lambda match: match[1] or f"{match[2]}=", text)
     text = _ELSEIF.sub(r"\1elif", text)
@@ -145,9 +170,10 @@ class _Rendered:
 class _Spent:
     """What one rendering has used so far."""
 
-    __slots__ = ("characters", "steps")
+    __slots__ = ("characters", "end", "steps")
 
     def __init__(self) -> None:
+        self.end = monotonic() + LONGEST_S
         self.steps = 0
         self.characters = 0
 
@@ -166,6 +192,9 @@ def charge(steps: int, characters: int = 0) -> None:
     spent.characters += characters
     if spent.steps > MOST_STEPS:
         raise TemplateError(f"takes more than {MOST_STEPS:,} steps")
+    # Steps differ: a filter of the config may compute for a second.
+    if monotonic() > spent.end:
+        raise TemplateError(f"takes more than {LONGEST_S:g} seconds")
     if spent.characters > LONGEST:
         raise TemplateError(f"makes more than {LONGEST:,} characters")
 
@@ -289,7 +318,7 @@ def _range(*bounds: Any) -> list[int]:
 
 
 def _joined(values: list[Any]) -> str:
-    text = "".join(map(js.text_of, values))
+    text = js.join("", values)
     charge(0, len(text))
     return text
 
