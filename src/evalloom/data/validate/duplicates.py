@@ -5,7 +5,7 @@ from __future__ import annotations
 import marshal
 import unicodedata
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
@@ -34,13 +34,13 @@ _META_INPUTS = (
 """Meta fields that distinguish cases: further inputs of the target, and recorded outputs."""
 _PUNCTUATION = lazy_pattern(r"[^\w\s+*/=<>%^&|~$#@-]+")
 _DISTINCTIONS = lazy_pattern(
-    r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|(?<!['’])\b[b-hj-z]\b"
-    r"|\b(?:not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b|[不没无非未]"
+    r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|[不没无非未]"
+    r"|\b(?:(?<!['’])[b-hj-z]|not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b"
 )
 """Differences that people make on purpose: numbers, ids, single letters, negations."""
 _SIGNS = lazy_pattern(r"[()\[\]{}+*/=<>^&|~]")
-_SIGNS_PLACED = lazy_pattern(rf".{{0,12}}{_SIGNS.pattern}")
-"""The same for formulas and code: a sign with the text in front of it."""
+_PLACE = 12
+"""The number of characters before a sign that say where it is."""
 _FILLERS = lazy_pattern(
     r"\b(?:an?|the|my|your|our|please|is|are|was|do|does|did|will|can|could|would|should|how|to|i|we|you)\b|\s"
     r"|请问|请|您|你|我|吗|呢|啊|呀|吧|了|的|地|一下|如何|怎么样|怎么|怎样|什么|哪些|是否"
@@ -132,8 +132,28 @@ class CaseColumns:
         self.contents.append(hash((shape, expects, *texts)))
         self.expects.append(expects)
         self.sizes.append(sum(map(len, words)))
-        signs = _SIGNS_PLACED.findall(text) if _SIGNS.search(text) else ()
-        self.fingerprints.append(hash((shape, expects, *_DISTINCTIONS.findall(text), *signs)))
+        self.fingerprints.append(hash((shape, expects, *_DISTINCTIONS.findall(text), *signs_in_place(text))))
+
+
+def signs_in_place(text: str) -> list[str]:
+    """Return the signs of formulas and code, with the text in front of them.
+
+    Gives what the pattern `.{0,12}` with a sign behind it finds, which would be tried at each character.
+    """
+    places: list[str] = []
+    signs = [match.start() for match in _SIGNS.finditer(text)]
+    end = 0
+    for number, sign in enumerate(signs):
+        if sign < end:
+            continue
+        start = max(end, sign - _PLACE, text.rfind("\n", end, sign) + 1)
+        for further in signs[number + 1 : number + 1 + _PLACE]:
+            if further > start + _PLACE or "\n" in text[sign:further]:
+                break
+            sign = further
+        end = sign + 1
+        places.append(text[start:end])
+    return places
 
 
 def _texts(case: Case) -> tuple[list[Path], list[str]]:
@@ -280,8 +300,14 @@ def _expectation(check: Check) -> int:
         value = ("texts", *expected)
     else:
         value = ("value", repr(list(leaves(expected))))
-    options = repr(sorted(map(repr, leaves(dict(check.options))))) if check.options else ""
-    return hash((check.kind, check.where, check.name, value, options))
+    return hash((check.kind, check.where, check.name, value, _written(check.options) if check.options else ""))
+
+
+def _written(options: Mapping[str, Any]) -> str:
+    """Return a text that is the same for the same options, whatever their order."""
+    if any(isinstance(value, dict | list) for value in options.values()):
+        return repr(sorted(map(repr, leaves(dict(options)))))
+    return repr(sorted(map(repr, options.items())))
 
 
 def _similarity(left: tuple[str, ...], right: tuple[str, ...]) -> float:
