@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from functools import lru_cache
+from itertools import islice
+from pathlib import Path as FilePath
 from typing import Any
 
+import msgspec
 from rapidfuzz.distance import OSA
 
 from evalloom.core.lazy import lazy_pattern
@@ -22,36 +26,102 @@ from evalloom.core.patterns import BadPattern, search
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
-from evalloom.data.validate.duplicates import PREFIXED, DuplicateIndex, leaves, normalize, texts_of
-from evalloom.files.rows import Row
+from evalloom.data.validate import parallel
+from evalloom.data.validate.duplicates import PREFIXED, CaseColumns, DuplicateIndex, leaves, normalize, texts_of
+from evalloom.files.rows import Row, split_blocks
+
+_BLOCK_ROWS = 2_000
+_BATCH = 64
+"""The number of records per call of `are_clean`."""
+
+_BLOCK_ROWS = 2_000
+_BATCH = 64
+"""The number of records per call of `are_clean`."""
 
 
 def deep_findings(dataset: Dataset) -> Iterator[Finding]:
     """Read a whole dataset and yield warnings about the cases without errors."""
-    leaks, tags, dialect = _Leaks(), _Tags(), dataset.dialect
+    count = 0
+    if dataset.source.path is not None and parallel.is_in_lines(dataset):
+        try:
+            for finding in _findings(_scan_ranges(dataset, dataset.source.path)):
+                count += 1
+                yield finding
+            return
+        except parallel.NotLines:
+            pass  # in one piece it gives the findings so far again
+    yield from islice(_findings(_scan_rows(dataset)), count, None)
+
+
+def _findings(blocks: Iterable[tuple[_Block, int]]) -> Iterator[Finding]:
+    """Yield the findings of all blocks, each with the number of its lines, and what they show together."""
+    leaks, tags, lines = _Leaks(), _Tags(), 0
     with closing(DuplicateIndex()) as index:
-        for case in _valid_cases(dataset):
-            for message in _idle(case, dialect):
-                yield Finding("check_cannot_fail", "warning", message, case.origin, case_id=case.id)
-            leaks.add(case)
-            tags.add(case)
-            # A result file repeats a case for each run.
-            if not dialect.is_result(case.raw):
-                index.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
+        for block, count in blocks:
+            yield from (_moved(finding, lines) for finding in block.idle)
+            leaks.extend(block.leaks, lines)
+            tags.extend(block.tags, lines)
+            index.extend(block.cases, lines)
+            lines += count
         yield from leaks.findings()
         yield from index.contradictions()
         yield from index.duplicates()
     yield from tags.findings()
 
 
-def _valid_cases(dataset: Dataset) -> Iterator[Case]:
+def _scan_ranges(dataset: Dataset, path: FilePath) -> Iterator[tuple[_Block, int]]:
+    """Yield the blocks of a large file, scanned in several processes."""
+
+    def scan(items: Iterable[parallel.Item], _: None) -> _Block:
+        return _Block(dataset, dataset.mapping.apply_rows(items))
+
+    return parallel.map_ranges(path, scan, lambda: None)
+
+
+def _scan_rows(dataset: Dataset) -> Iterator[tuple[_Block, int]]:
+    """Yield blocks of a dataset, whose rows know their lines."""
+    items = iter(dataset)
+    while rows := list(islice(items, _BLOCK_ROWS)):
+        yield _Block(dataset, rows), 0
+
+
+class _Block:
+    """What each rule remembers of some of the cases."""
+
+    def __init__(self, dataset: Dataset, items: Iterable[parallel.Item]) -> None:
+        self.idle: list[Finding] = []
+        self.leaks, self.tags, self.cases = _Leaks(), _Tags(), CaseColumns()
+        dialect = dataset.dialect
+        for case in _valid_cases(dataset, items):
+            for message in _idle(case, dialect):
+                self.idle.append(Finding("check_cannot_fail", "warning", message, case.origin, case_id=case.id))
+            self.leaks.add(case)
+            self.tags.add(case)
+            # A result file repeats a case for each run.
+            if not dialect.is_result(case.raw):
+                self.cases.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
+
+
+def _valid_cases(dataset: Dataset, items: Iterable[parallel.Item]) -> Iterator[Case]:
     """Yield the cases of records without errors: only those have the types that a case needs."""
     dialect, rules = dataset.dialect, Rules()
-    for item in dataset:
-        if isinstance(item, Row) and dialect.is_case(item.value):
-            if any(remark.severity == "error" for remark in dialect.findings(item.value, rules)):
+    rows = (item for item in split_blocks(items) if isinstance(item, Row) and isinstance(item.value, dict))
+    while batch := list(islice(rows, _BATCH)):
+        is_clean = dialect.are_clean([row.value for row in batch], rules)
+        for row in batch:
+            if not dialect.is_case(row.value):
                 continue
-            yield dataset.case(item.value, dataset.origin(item))
+            if is_clean or all(remark.severity != "error" for remark in dialect.findings(row.value, rules)):
+                yield dataset.case(row.value, dataset.origin(row))
+
+
+def _moved(finding: Finding, lines: int) -> Finding:
+    """Return a finding of a block that begins after `lines` lines."""
+    return msgspec.structs.replace(finding, origin=_moved_origin(finding.origin, lines)) if lines else finding
+
+
+def _moved_origin(origin: Origin, lines: int) -> Origin:
+    return msgspec.structs.replace(origin, line=origin.line + lines) if lines else origin
 
 
 # -- answers in the input -------------------------------------------------------------------------
@@ -89,20 +159,21 @@ class _Leaks:
     """
 
     def __init__(self) -> None:
-        self._uses: Counter[int] = Counter()
+        self._uses = array("q")
+        """The hashes of the answers of each case."""
         self._leaks: list[tuple[int, Finding]] = []
         self._cases_with_answers = 0
 
     def add(self, case: Case) -> None:
-        checks = [check for check in case.checks if _answers(check)]
-        self._cases_with_answers += bool(checks)
-        self._uses.update({hash(text) for check in checks for text in _answers(check)})
-        inputs = (
-            [(path, normalize(text)) for path, text in leaves(case.inputs) if isinstance(text, str)] if checks else []
-        )
-        for check in checks:
+        expected = [(check, answers) for check in case.checks if (answers := _answers(check))]
+        if not expected:
+            return
+        self._cases_with_answers += 1
+        self._uses.extend({hash(text) for _, answers in expected for text in answers})
+        inputs = [(path, normalize(text)) for path, text in leaves(case.inputs) if isinstance(text, str)]
+        for check, answers in expected:
             is_part = check.kind in _CONTAINS
-            places = [(text, _place_of(text, inputs, is_part)) for text in _answers(check)]
+            places = [(text, _place_of(text, inputs, is_part)) for text in answers]
             leaked = [(text, place) for text, place in places if place]
             if leaked and (len(leaked) == len(places) or not is_part):
                 text, place = leaked[0]
@@ -113,9 +184,17 @@ class _Leaks:
                 self._leaks.append((hash(text), finding))
                 return
 
+    def extend(self, block: _Leaks, lines: int) -> None:
+        """Add the answers and leaks of a block that begins after `lines` lines."""
+        self._uses += block._uses
+        self._leaks += ((text, _moved(finding, lines)) for text, finding in block._leaks)
+        self._cases_with_answers += block._cases_with_answers
+
     def findings(self) -> Iterator[Finding]:
         if len(self._leaks) <= max(2, self._cases_with_answers * _READING_SHARE):
-            yield from (finding for text, finding in self._leaks if self._uses[text] < _LABEL_USES)
+            leaked = {text for text, _ in self._leaks}
+            uses = Counter(text for text in self._uses if text in leaked)
+            yield from (finding for text, finding in self._leaks if uses[text] < _LABEL_USES)
 
 
 def _answers(check: Check) -> list[str]:
@@ -137,6 +216,8 @@ def _is_specific(text: str) -> bool:
 
 def _place_of(answer: str, inputs: list[tuple[Path, str]], is_part: bool) -> str:
     """Return the path of the input that contains an answer; empty if none does, or if the answer is a choice there."""
+    if not any(answer in text for _, text in inputs):
+        return ""
     if any(answer == text or (answer in text and len(_NUMBERED.findall(text)) > 1) for _, text in inputs):
         return ""
     for path, text in inputs:
@@ -186,12 +267,23 @@ class _Tags:
         self._once: dict[str, tuple[Origin, str]] = {}
 
     def add(self, case: Case) -> None:
+        uses = self._uses
         for tag in dict.fromkeys(case.tags):
-            self._uses[tag] += 1
-            if self._uses[tag] == 1:
-                self._once[tag] = (case.origin, case.id)
-            else:
+            if tag in uses:
                 self._once.pop(tag, None)
+            else:
+                self._once[tag] = (case.origin, case.id)
+            uses[tag] += 1
+
+    def extend(self, block: _Tags, lines: int) -> None:
+        """Add the tags of a block that begins after `lines` lines."""
+        for tag, uses in block._uses.items():
+            if tag in self._uses:
+                self._once.pop(tag, None)
+            elif uses == 1:
+                origin, case_id = block._once[tag]
+                self._once[tag] = (_moved_origin(origin, lines), case_id)
+            self._uses[tag] += uses
 
     def findings(self) -> Iterator[Finding]:
         common = [tag for tag, uses in self._uses.most_common() if uses >= _COMMON_USES]

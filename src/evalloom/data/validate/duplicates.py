@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pickle
+import marshal
 import unicodedata
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from tempfile import SpooledTemporaryFile
 from typing import Any, NamedTuple
@@ -18,14 +17,15 @@ from rapidfuzz.distance import Indel, Levenshtein
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Case, Check, Finding, Origin, Path, show_path
 from evalloom.core.text import quote
+from evalloom.data.validate.minhash import SHORTEST, SIGNATURE_SIZE, candidates, runs
+from evalloom.data.validate.minhash import signatures as minhash_of
 
 SIMILAR = 0.9
 """The lowest similarity of near-duplicates: rapidfuzz's normalized Indel similarity of the least similar field."""
 PREFIXED = lazy_pattern(r"(contains|regex|semantic):")
 """Matches an expected text that is a pattern instead of the text itself."""
 
-_SHORTEST, _LONGEST = 10, 20_000
-"""Texts of other lengths are compared for equality only."""
+_SIGNED_TOGETHER = 1000
 _META_INPUTS = (
     *("batch_items", "step_inputs", "parameters", "conditions", "depends_on"),
     *("context", "contexts", "retrieval_context", "retrieved_contexts", "actual_output", "response", "turns"),
@@ -34,13 +34,13 @@ _META_INPUTS = (
 """Meta fields that distinguish cases: further inputs of the target, and recorded outputs."""
 _PUNCTUATION = lazy_pattern(r"[^\w\s+*/=<>%^&|~$#@-]+")
 _DISTINCTIONS = lazy_pattern(
-    r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|(?<!['’])\b[b-hj-z]\b"
-    r"|\b(?:not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b|[不没无非未]"
+    r"\d+|[一二三四五六七八九十百千万亿零两]+(?=[年月日号天周岁元个次名条章节级页楼层届期位件点分])|[不没无非未]"
+    r"|\b(?:(?<!['’])[b-hj-z]|not?|never|none|without|except|(?:do|does|did|ca|wo|is|are|was|should)n'?t)\b"
 )
 """Differences that people make on purpose: numbers, ids, single letters, negations."""
 _SIGNS = lazy_pattern(r"[()\[\]{}+*/=<>^&|~]")
-_SIGNS_PLACED = lazy_pattern(rf".{{0,12}}{_SIGNS.pattern}")
-"""The same for formulas and code: a sign with the text in front of it."""
+_PLACE = 12
+"""The number of characters before a sign that say where it is."""
 _FILLERS = lazy_pattern(
     r"\b(?:an?|the|my|your|our|please|is|are|was|do|does|did|will|can|could|would|should|how|to|i|we|you)\b|\s"
     r"|请问|请|您|你|我|吗|呢|啊|呀|吧|了|的|地|一下|如何|怎么样|怎么|怎样|什么|哪些|是否"
@@ -67,6 +67,12 @@ def normalize(value: Any) -> str:
     """Normalize a scalar for comparison: ignore case, width, spacing and final punctuation."""
     if not isinstance(value, str):
         return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+    return _normalize_text(value)
+
+
+@lru_cache(maxsize=64)
+def _normalize_text(value: str) -> str:
+    # The rules about one case normalize its texts several times.
     return " ".join(unicodedata.normalize("NFKC", value).casefold().split()).rstrip(" .?!。")
 
 
@@ -93,42 +99,116 @@ class _CaseSummary(NamedTuple):
         return self.pair[0] == other.pair[0] and self.pair[1] != other.pair[1]
 
 
+class CaseColumns:
+    """Hashes and summaries of the cases of one block, in columns that pass quickly from process to process."""
+
+    def __init__(self) -> None:
+        self.summaries = bytearray()
+        self.starts = array("q")
+        self.lines = array("q")
+        self.inputs = array("q")
+        self.contents = array("q")
+        self.expects = array("q")
+        self.fingerprints = array("q")
+        self.sizes = array("q")
+
+    def add(self, case: Case, pair: tuple[str, str] | None = None) -> None:
+        """Add a case; `pair` is the id of its pair and the side that the case is on."""
+        paths, texts = _texts(case)
+        if not any(texts):
+            return
+        text = "\n".join(texts)
+        shape = hash(tuple(paths))
+        expects = hash(tuple(sorted(map(_expectation, case.checks)))) if case.checks else 0
+        # Punctuation does not count for similarity, but signs that change the meaning do.
+        words = tuple(map(_without_punctuation, texts))
+        origin = case.origin
+        self.starts.append(len(self.summaries))
+        self.lines.append(origin.line)
+        accepts = dict(_acceptable(case.checks))
+        # Version 2 has no references between equal texts, and is the faster for it.
+        self.summaries += marshal.dumps((case.id, origin.file, origin.column, pair, words, accepts), 2)
+        self.inputs.append(hash((shape, *texts)))
+        self.contents.append(hash((shape, expects, *texts)))
+        self.expects.append(expects)
+        self.sizes.append(sum(map(len, words)))
+        self.fingerprints.append(hash((shape, expects, *_DISTINCTIONS.findall(text), *signs_in_place(text))))
+
+
+def signs_in_place(text: str) -> list[str]:
+    """Return the signs of formulas and code, with the text in front of them.
+
+    Gives what the pattern `.{0,12}` with a sign behind it finds, which would be tried at each character.
+    """
+    places: list[str] = []
+    signs = [match.start() for match in _SIGNS.finditer(text)]
+    end = 0
+    for number, sign in enumerate(signs):
+        if sign < end:
+            continue
+        start = max(end, sign - _PLACE, text.rfind("\n", end, sign) + 1)
+        for further in signs[number + 1 : number + 1 + _PLACE]:
+            if further > start + _PLACE or "\n" in text[sign:further]:
+                break
+            sign = further
+        end = sign + 1
+        places.append(text[start:end])
+    return places
+
+
+def _texts(case: Case) -> tuple[list[Path], list[str]]:
+    """Return the paths of all values that make up the inputs of a case, and the values as normalized texts."""
+    paths: list[Path] = []
+    texts: list[str] = []
+    further = {name: case.meta[name] for name in _META_INPUTS if name in case.meta}
+    for part, fields in enumerate((case.inputs, further)):
+        if not fields:
+            paths.append((part,))
+            texts.append("")
+        for name, value in fields.items():
+            if type(value) is str:
+                paths.append((part, str(name)))
+                texts.append(normalize(value))
+                continue
+            for path, leaf in leaves(value):
+                paths.append((part, str(name), *path))
+                texts.append("" if leaf in (None, {}, []) else normalize(leaf))
+    return paths, texts
+
+
+def _without_punctuation(text: str) -> str:
+    return " ".join(_PUNCTUATION.sub(" ", text.replace("'", "").replace("’", "")).split())
+
+
 class DuplicateIndex:
-    """Indexes cases by hashes and signatures; their texts are in a temporary file, so that memory hardly grows."""
+    """Indexes cases by hashes; their texts are in a temporary file, so that memory hardly grows."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=32 * 1024 * 1024)  # noqa: SIM115
-        self._starts = array("q")
+        self._starts = array("q", [0])
+        self._lines = array("q")
         self._inputs = array("q")
         self._contents = array("q")
         self._expects = array("q")
         self._fingerprints = array("q")
         self._sizes = array("q")
-        self._signatures = bytearray()
 
     def close(self) -> None:
         self._file.close()
 
-    def add(self, case: Case, pair: tuple[str, str] | None = None) -> None:
-        """Add a case; `pair` is the id of its pair and the side that the case is on."""
-        values = list(leaves([case.inputs, {name: case.meta[name] for name in _META_INPUTS if name in case.meta}]))
-        texts = tuple("" if value in (None, {}, []) else normalize(value) for _, value in values)
-        if not any(texts):
-            return
-        text = "\n".join(texts)
-        shape = hash(tuple(path for path, _ in values))
-        expects = hash(tuple(sorted(map(_expectation, case.checks)))) if case.checks else 0
-        self._starts.append(self._file.tell())
-        # Punctuation does not count for similarity, but signs that change the meaning do.
-        words = tuple(" ".join(_PUNCTUATION.sub(" ", text.replace("'", "").replace("’", "")).split()) for text in texts)
-        pickle.dump(_CaseSummary(case.id, case.origin, pair, words, dict(_acceptable(case.checks))), self._file)
-        self._inputs.append(hash((shape, texts)))
-        self._contents.append(hash((shape, texts, expects)))
-        self._expects.append(expects)
-        self._sizes.append(sum(map(len, words)))
-        signs = _SIGNS_PLACED.findall(text) if _SIGNS.search(text) else ()
-        self._fingerprints.append(hash((shape, expects, *_DISTINCTIONS.findall(text), *signs)))
-        self._signatures += _signature("\n".join(words)).tobytes()
+    def extend(self, block: CaseColumns, lines: int) -> None:
+        """Add the cases of a block that begins after `lines` lines."""
+        start = self._starts.pop()
+        self._file.seek(start)
+        self._file.write(block.summaries)
+        self._starts.extend(start + offset for offset in block.starts)
+        self._starts.append(start + len(block.summaries))
+        self._lines.extend(line + lines for line in block.lines)
+        self._inputs += block.inputs
+        self._contents += block.contents
+        self._expects += block.expects
+        self._fingerprints += block.fingerprints
+        self._sizes += block.sizes
 
     def contradictions(self) -> Iterator[Finding]:
         """Yield cases with the inputs of an earlier case whose expectations no output can meet together."""
@@ -166,35 +246,68 @@ class DuplicateIndex:
 
     def _near_pairs(self, repeated: set[int]) -> Iterator[tuple[int, int, float]]:
         """Yield (earlier, later, similarity) for similar inputs that do not look intended."""
-        signatures = np.frombuffer(self._signatures, np.uint32).reshape(-1, _BANDS * _ROWS)
-        remaining = np.array(
-            [index for index in np.flatnonzero(signatures[:, 0]).tolist() if index not in repeated], np.int64
-        )
-        uses = Counter(self._expects[index] for index in range(len(self._expects)) if index not in repeated)
+        is_new = np.ones(len(self._inputs), np.bool_)
+        is_new[list(repeated)] = False
+        expects = np.frombuffer(self._expects, np.int64)
+        shared_expects, uses = np.unique(expects[is_new], return_counts=True)
+        pairs_only = set(shared_expects[uses == 2].tolist())
+        fingerprints, sizes = (np.frombuffer(column, np.int64) for column in (self._fingerprints, self._sizes))
+        remaining = _shared(fingerprints, np.flatnonzero(is_new))
+        signatures = self._signatures(remaining)
+        is_signed = signatures[:, 0] != 0
+        remaining, signatures = remaining[is_signed], signatures[is_signed]
         load = lru_cache(maxsize=1024)(self._load)
-        fingerprints, sizes = (
-            np.frombuffer(column, np.int64)[remaining] for column in (self._fingerprints, self._sizes)
-        )
-        for first, second in _candidates(signatures[remaining], fingerprints, sizes):
+        for first, second in candidates(signatures, fingerprints[remaining], sizes[remaining]):
             earlier, later = int(remaining[first]), int(remaining[second])
             first_case, second_case = load(earlier), load(later)
             similarity = _similarity(first_case.texts, second_case.texts)
             if similarity < SIMILAR or first_case.is_paired_with(second_case):
                 continue
             # An expectation that more cases share is a label: then a different word makes a different case.
-            is_particular = self._expects[later] != 0 and uses[self._expects[later]] == 2
+            is_particular = self._expects[later] != 0 and self._expects[later] in pairs_only
             if is_particular or not _differ_in_words(first_case.texts, second_case.texts):
                 yield earlier, later, similarity
 
+    def _signatures(self, indexes: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """Return the signatures of some cases."""
+        blocks = [np.empty((0, SIGNATURE_SIZE), np.uint32)]
+        for start in range(0, len(indexes), _SIGNED_TOGETHER):
+            some = indexes[start : start + _SIGNED_TOGETHER].tolist()
+            blocks.append(minhash_of(["\n".join(self._load(index).texts) for index in some]))
+        return np.concatenate(blocks)
+
     def _load(self, index: int) -> _CaseSummary:
-        self._file.seek(self._starts[index])
-        summary: _CaseSummary = pickle.load(self._file)
-        return summary
+        start, end = self._starts[index], self._starts[index + 1]
+        self._file.seek(start)
+        id, file, column, pair, texts, accepts = marshal.loads(self._file.read(end - start))
+        return _CaseSummary(id, Origin(file, self._lines[index], column), pair, texts, accepts)
 
 
-def _expectation(check: Check) -> str:
-    options = sorted(map(repr, leaves(dict(check.options))))
-    return repr((check.kind, check.where, check.name, list(leaves(check.expected)), options))
+def _shared(keys: NDArray[np.int64], indexes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return those of the indexes whose key another of them has too, in order."""
+    order = indexes[np.argsort(keys[indexes], kind="stable")]
+    _, sizes = runs(keys[order])
+    return np.sort(order[np.repeat(sizes > 1, sizes)])
+
+
+def _expectation(check: Check) -> int:
+    """Return a hash of what a check expects."""
+    expected = check.expected
+    # Most expectations are a text or a few; others are compared by what is in them and how it is written.
+    if type(expected) is str:
+        value: Any = ("text", expected)
+    elif type(expected) is list and expected and all(type(item) is str for item in expected):
+        value = ("texts", *expected)
+    else:
+        value = ("value", repr(list(leaves(expected))))
+    return hash((check.kind, check.where, check.name, value, _written(check.options) if check.options else ""))
+
+
+def _written(options: Mapping[str, Any]) -> str:
+    """Return a text that is the same for the same options, whatever their order."""
+    if any(isinstance(value, dict | list) for value in options.values()):
+        return repr(sorted(map(repr, leaves(dict(options)))))
+    return repr(sorted(map(repr, options.items())))
 
 
 def _similarity(left: tuple[str, ...], right: tuple[str, ...]) -> float:
@@ -202,7 +315,7 @@ def _similarity(left: tuple[str, ...], right: tuple[str, ...]) -> float:
     lowest = 1.0
     for first, second in zip(left, right, strict=True):
         if first != second:
-            if min(len(first), len(second)) < _SHORTEST:
+            if min(len(first), len(second)) < SHORTEST:
                 return 0.0
             lowest = min(lowest, Indel.normalized_similarity(first, second, score_cutoff=SIMILAR))
     return lowest
@@ -232,76 +345,9 @@ def _groups(keys: array[int]) -> list[list[int]]:
     """Return the groups of two or more indexes that share a key, ordered by first index."""
     hashes = np.frombuffer(keys, np.int64)
     order = np.argsort(hashes, kind="stable")
-    starts, sizes = _runs(hashes[order])
+    starts, sizes = runs(hashes[order])
     several = zip(starts[sizes > 1].tolist(), sizes[sizes > 1].tolist(), strict=True)
     return sorted(order[start : start + size].tolist() for start, size in several)
-
-
-def _runs(ordered: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the start and the length of each run of equal keys."""
-    starts = np.flatnonzero(np.concatenate((ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1])))
-    return starts, np.diff(np.append(starts, len(ordered)))
-
-
-# -- MinHash with banding -------------------------------------------------------------------------
-# Texts whose shingles overlap by 0.6 share at least one of 16 bands of 3 rows with a probability of 0.98, unrelated
-# texts almost never.
-
-_BANDS, _ROWS = 16, 3
-_LARGEST_BUCKET = 32
-"""A larger bucket is a prompt that many cases share; cases that are similar otherwise share another band."""
-_LEAST_OVERLAP = 0.45
-_RANDOM = np.random.default_rng(20)
-_FACTORS = _RANDOM.integers(0, 2**63, (_BANDS * _ROWS, 1), np.uint64) * np.uint64(2) + np.uint64(1)
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
-
-def _signature(text: str) -> NDArray[np.uint32]:
-    """Return the MinHash of a text's shingles: five characters, or three in scripts of syllables or words.
-
-    All zeros for a text that is too short or too long to compare.
-    """
-    if not _SHORTEST <= len(text) <= _LONGEST:
-        return np.zeros(_BANDS * _ROWS, np.uint32)
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64)
-    width = 3 if np.count_nonzero(codes > 0x2E80) * 3 > len(codes) else 5
-    count = len(codes) - width + 1
-    shingles = codes[:count].copy()
-    for at in range(1, width):
-        shingles = shingles * _MIX ^ codes[at : at + count]
-    shingles *= _MIX
-    shingles ^= shingles >> np.uint64(29)
-    lowest: NDArray[np.uint64] = (shingles * _FACTORS).min(axis=1)
-    return (lowest >> np.uint64(32)).astype(np.uint32)
-
-
-def _candidates(
-    signatures: NDArray[np.uint32], fingerprints: NDArray[np.int64], sizes: NDArray[np.int64]
-) -> list[tuple[int, int]]:
-    """Return (earlier, later) pairs of one fingerprint and similar size that share a band and enough shingles."""
-    count = len(signatures)
-    pairs = [np.empty(0, np.int64)]
-    for band in range(_BANDS):
-        keys = fingerprints.astype(np.uint64)
-        for row in range(band * _ROWS, (band + 1) * _ROWS):
-            keys = (keys ^ signatures[:, row]) * _MIX
-            keys ^= keys >> np.uint64(31)
-        order = np.argsort(keys, kind="stable")
-        _, members = _runs(keys[order])
-        order = order[np.repeat((members > 1) & (members <= _LARGEST_BUCKET), members)]
-        ordered = keys[order]
-        for step in range(1, min(_LARGEST_BUCKET, len(order))):
-            meet = np.flatnonzero(ordered[step:] == ordered[:-step])
-            if not len(meet):
-                break
-            earlier, later = order[meet], order[meet + step]
-            # Texts whose sizes differ by a quarter cannot reach a similarity of 0.9.
-            near = np.abs(sizes[earlier] - sizes[later]) * 4 <= np.maximum(sizes[earlier], sizes[later])
-            earlier, later = earlier[near], later[near]
-            overlap = (signatures[earlier] == signatures[later]).mean(axis=1)
-            pairs.append((earlier * count + later)[overlap >= _LEAST_OVERLAP])
-    codes = np.unique(np.concatenate(pairs))
-    return list(zip((codes // max(count, 1)).tolist(), (codes % max(count, 1)).tolist(), strict=True))
 
 
 # -- expectations that exclude each other ---------------------------------------------------------

@@ -1,14 +1,14 @@
-"""Checks a large JSONL file in ranges, in several processes; the findings are the same as in one process."""
+"""Reads a large JSONL file in ranges, in several processes; the findings are the same as in one process."""
 
 from __future__ import annotations
 
 import gc
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from evalloom.core.memory import is_limited
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate.checker import Block, Checker
 from evalloom.files.json_rows import JsonReader
+from evalloom.files.rows import Lines, Problem, Row
 from evalloom.files.source import is_plain, read_chunks, read_range
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 4 * 1024 * 1024
 _WORTH_IT = 4 * RANGE_BYTES
+Item = Row | Problem | Lines
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class NotLines(Exception):
@@ -30,9 +34,14 @@ class NotLines(Exception):
 
 
 def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
-    """Whether a file is large, plain text with one record per line, and its checks read no source documents."""
+    """Whether a file is worth ranges, and its checks read no source documents."""
+    return not checker.rules.check_must_include_in_sources and is_in_lines(dataset)
+
+
+def is_in_lines(dataset: Dataset) -> bool:
+    """Whether a file is large, plain text with one record per line, and processes can be started."""
     path = dataset.source.path
-    if path is None or dataset.layout != "json" or checker.rules.check_must_include_in_sources:
+    if path is None or dataset.layout != "json":
         return False
     if not path.is_file() or path.stat().st_size < _WORTH_IT or not is_plain(dataset.source):
         return False
@@ -49,21 +58,37 @@ def is_worth_it(dataset: Dataset, checker: Checker) -> bool:
 
 def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
     """Yield the blocks of a file in order; `full` returns the codes of which no more findings are listed."""
+
+    def check(items: Iterable[Item], codes: Collection[str]) -> Block:
+        return checker.check(checker.mapping.apply_rows(items), codes)
+
+    for block, lines in map_ranges(path, check, full):
+        yield msgspec.structs.replace(block, lines=lines)
+
+
+def map_ranges(
+    path: Path, task: Callable[[Iterable[Item], A], R], argument: Callable[[], A]
+) -> Iterator[tuple[R, int]]:
+    """Yield what a task returns for the rows of each range, in order, and the number of lines of the range.
+
+    The task runs in another process and counts lines from the start of its range. `argument` is called when a range is
+    handed out.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
     size = path.stat().st_size
     workers = min(os.cpu_count() or 1, 8)
-    # Forked processes share the seed of `hash`, and ids of different ranges are compared by hash.
+    # Forked processes share the seed of `hash`, and ids and texts of different ranges are compared by hash.
     context = multiprocessing.get_context("fork")
     try:
-        with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, checker)) as pool:
+        with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, task)) as pool:
             # Never cancel a future: the pool of Python 3.11 can then wait for ever.
-            waiting: deque[Future[Block]] = deque()
+            waiting: deque[Future[tuple[R, int]]] = deque()
             for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
                 if start is not None:
-                    waiting.append(pool.submit(_check_range, start, full()))
+                    waiting.append(pool.submit(_run_range, start, argument()))
                 if waiting and (start is None or len(waiting) > workers + 1):
                     yield waiting.popleft().result()
     except (BrokenProcessPool, OSError, NotImplementedError):
@@ -72,19 +97,19 @@ def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str
 
 
 _path: Path
-_checker: Checker
+_task: Callable[[Iterable[Item], Any], Any]
 
 
-def _start(path: Path, checker: Checker) -> None:
-    global _path, _checker
-    _path, _checker = path, checker
+def _start(path: Path, task: Callable[[Iterable[Item], Any], Any]) -> None:
+    global _path, _task
+    _path, _task = path, task
     # Records have no reference cycles, so the cycle collector would only cost time.
     gc.disable()
 
 
-def _check_range(start: int, full: Collection[str]) -> Block:
+def _run_range(start: int, argument: Any) -> tuple[Any, int]:
     reader = JsonReader(read_range(_path, start, start + RANGE_BYTES), may_be_array=False)
-    block = _checker.check(_checker.mapping.apply_rows(reader.blocks()), full)
+    result = _task(reader.blocks(), argument)
     if reader.open_ended and start + RANGE_BYTES < _path.stat().st_size:
         raise NotLines
-    return msgspec.structs.replace(block, lines=reader.lines)
+    return result, reader.lines
