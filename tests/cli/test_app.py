@@ -101,7 +101,7 @@ def test_help_ends_quietly_when_nobody_reads_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "name"),
     [
-        (["run", "c.jsonl", "--target", "prompt:a.md", "--target=prompt:b.md"], "--target"),
+        (["run", "c.jsonl", "--config", "a.yaml", "--config=b.yaml"], "--config"),
         (["run", "c.jsonl", "--judge", "a", "--judge", "b"], "--judge"),
         (["run", "-j", "1", "--concurrency", "2"], "--concurrency"),
         (["validate", "c.jsonl", "--map", "a=b", "--map", "c=d"], "--map"),

@@ -244,7 +244,7 @@ def sent(name: str, overrides: dict[str, Any], known: Settings | None = None) ->
         ({}, KEY),
         ({"base_url": "https://api.openai.com/v1"}, KEY),
         ({"base_url": "https://eu.api.openai.com/v1"}, KEY),
-        ({"base_url": "http://localhost:1/v1"}, KEY),
+        ({"base_url": "http://localhost:1/v1"}, ""),
         ({"base_url": "https://evil.example/v1"}, "key_not_sent"),
         ({"base_url": "https://api.openai.com.evil.example/v1"}, "key_not_sent"),
         ({"base_url": "https://evilapi.openai.com/v1"}, "key_not_sent"),

@@ -309,9 +309,9 @@ def resolve(
     removes one. `label` is the name that the llm gets, where several share one `name`.
 
     `is_trusted=False` is for values from a data file, such as a downloaded promptfoo configuration. Then `${VARIABLE}`
-    in headers stays as it is, and a key goes only to the hosts of its provider, to those of the owner's evalloom.yaml
-    and environment, and to loopback: `key_of` raises `key_not_sent` for any other. A `key_env` that is not one of the
-    provider's variables raises it here.
+    in headers stays as it is, and a key goes only to the hosts of its provider, and to those of the owner's
+    evalloom.yaml and environment: `key_of` gives none for another one on loopback, and raises `key_not_sent` for any
+    other. A `key_env` that is not one of the provider's variables raises it here.
 
     The result is not complete yet. Register it, and use its name from then on:
 
@@ -420,7 +420,7 @@ def key_of(llm: LlmSettings) -> str:
 
     variables = environment(llm.folder)
     url = _address(llm, variables)
-    if not llm.is_trusted and not is_loopback(url):
+    if not llm.is_trusted:
         from evalloom.settings import override
 
         if not override.may_send_key(llm, url, names):

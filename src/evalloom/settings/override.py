@@ -58,8 +58,12 @@ def may_send_key(llm: LlmSettings, url: str, names: tuple[str, ...]) -> bool:
 
     Raises EvalloomError where it needs one that must not be sent.
     """
-    if providers.matches(providers.host_of(url), llm.hosts) and url.startswith("https://"):
+    from evalloom.core.http import is_loopback
+
+    is_local = is_loopback(url)
+    if providers.matches(providers.host_of(url), llm.hosts) and (url.startswith("https://") or is_local):
         return True
-    if llm.vendor is not None and not llm.vendor.needs_key:
+    # What listens on this machine needs no key, and a stranger may have chosen it.
+    if is_local or (llm.vendor is not None and not llm.vendor.needs_key):
         return False
     raise providers.key_not_sent(llm, url, names)

@@ -189,6 +189,14 @@ def test_tests_and_providers_choose_their_prompts(run: Run) -> None:
     }
 
 
+def test_a_test_for_a_prompt_that_is_not_there_is_an_error_and_not_skipped(run: Run) -> None:
+    tests = [{"vars": {"x": 1}}, {"vars": {"x": 2}, "prompts": ["nothere"]}, {"vars": {"x": 3}, "providers": ["zzz"]}]
+    runs = run({"prompts": ["{{x}}"], "providers": ["echo"], "tests": tests}, expect=1)
+    assert [run.get("error", "")[:41] for run in runs] == [
+        *["", "prompts: the test is for nothere, and the", "providers: the test is for zzz, and the c"],
+    ]
+
+
 @pytest.mark.req("WORK-32")
 def test_settings_of_providers_reach_the_llm(
     run: Run, write: Callable[..., None], llm_server: Any, monkeypatch: pytest.MonkeyPatch

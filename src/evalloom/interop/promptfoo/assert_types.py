@@ -6,6 +6,7 @@ import math
 import re
 from typing import Any
 
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Check, Record
 
 SET = "assert-set"
@@ -127,6 +128,10 @@ def base_type(written: Record) -> tuple[str, bool]:
     return (type_[4:], True) if type_.startswith("not-") and type_ not in TYPES else (type_, False)
 
 
+_FUNCTION = lazy_pattern(r"[^\W\d]\w*(?:\.\w+)*:[^\W\d]\w*(?:\.\w+)*")
+"""A Python function as module:function."""
+
+
 def kind_of(type_: str, expected: Any) -> str:
     """The kind of check that scores an assert of a type."""
     if type_ == "is-json" and isinstance(expected, dict):
@@ -135,6 +140,9 @@ def kind_of(type_: str, expected: Any) -> str:
         return "judge"
     if type_ in SIMILAR:
         return "similarity"
+    if type_ == "python" and isinstance(expected, str) and _FUNCTION.fullmatch(expected):
+        # Not promptfoo's: a function beside the file, as checks of evalloom.yaml name one.
+        return "python"
     return KINDS.get(type_) or re.sub(r"\W+", "_", type_)
 
 

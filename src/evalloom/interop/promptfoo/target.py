@@ -54,6 +54,8 @@ class ConfigTarget:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         column = self._columns[context.profile.variant]
+        if why := self._unknown(context.case):
+            raise CallError("runs_nowhere", why)
         if self._filters:
             templates.own_filters.set(self._filters)
         options = request_options(context.case.meta.get(OPTIONS))
@@ -75,14 +77,21 @@ class ConfigTarget:
     def excludes(self, case: Case, profile: Profile) -> str:
         """Return why a test does not run in a column: it names the prompts or providers that it is for."""
         column = self._columns[profile.variant]
-        parts: tuple[tuple[str, Prompt | Provider | None], ...] = (
-            ("prompts", column.prompt),
-            ("providers", column.provider),
-        )
-        for field, part in parts:
+        for field, part in (("prompts", column.prompt), ("providers", column.provider)):
             wanted = text_list(case.meta.get(field))
-            if wanted and part is not None and not any(map(part.is_called, wanted)):
+            if wanted and part is not None and not _is_called(part, wanted) and not self._unknown(case):
                 return f"{field}: the test is for {', '.join(wanted)}"
+        return ""
+
+    def _unknown(self, case: Case) -> str:
+        """Return which of the prompts or providers that a test names is none of the config; it would run nowhere."""
+        for field in ("prompts", "providers"):
+            wanted = text_list(case.meta.get(field))
+            parts = [column.prompt if field == "prompts" else column.provider for column in self._columns.values()]
+            known = [part for part in parts if part is not None]
+            if wanted and known and not any(_is_called(part, wanted) for part in known):
+                names = ", ".join(dict.fromkeys(part.name for part in known))
+                return f"{field}: the test is for {', '.join(wanted)}, and the config has {names}"
         return ""
 
     async def _variables(self, inputs: Record, prompt: Prompt, memory: _Memory, context: Context) -> Record:
@@ -135,6 +144,10 @@ class ConfigTarget:
             "output": output.value,
         }
         memory.conversations.setdefault(_conversation_id(context), []).append(turn)
+
+
+def _is_called(part: Prompt | Provider, names: list[str]) -> bool:
+    return any(map(part.is_called, names))
 
 
 async def _answered(column: Column, text: str, variables: Record, context: Context) -> Any:
