@@ -15,12 +15,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from evalloom.core.digest import sha256_base64
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.text import pluralize, shorten
 from evalloom.ui.language import ENGLISH, Language
 from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible, visible_spaces
 
 TEMPLATES = Path(__file__).with_name("templates")
+_BREAKS = lazy_pattern(r"_|@(?!\d)")
 
 
 def render(
@@ -92,7 +94,8 @@ def lang_attribute(text: str) -> Markup:
 
 def breakable(name: str) -> Markup:
     """A name that may wrap after each `_` and `@`."""
-    return escape(visible(name)).replace("_", Markup("_<wbr>")).replace("@", Markup("@<wbr>"))
+    # Not within `hit@3`, whose number belongs to it.
+    return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(visible(name)))))
 
 
 def _source_hash(text: str) -> str:
