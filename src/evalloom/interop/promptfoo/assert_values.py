@@ -13,10 +13,10 @@ from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.data.cells import is_blank
 from evalloom.files.rows import Row
-from evalloom.interop.promptfoo import templates
 from evalloom.interop.promptfoo.assert_types import CODE, LISTED, TEXTUAL
 from evalloom.interop.promptfoo.files import FileProblem, is_file, language_of, read
 
+_MARKS = lazy_pattern(r"\{\{|\{%|\{#")
 _VARIABLE = lazy_pattern(r"\{\{-?\s*([^\W\d]\w*)\s*-?\}\}")
 
 
@@ -102,8 +102,10 @@ def render(value: Any, variables: Record) -> Any:
     """Fill in the templates of a text, or of the texts in a list; what cannot be filled in stays as written."""
     if isinstance(value, list):
         return [render(item, variables) for item in value]
-    if not isinstance(value, str) or not templates.has_marks(value) or _missing(value, variables):
+    if not isinstance(value, str) or not _MARKS.search(value) or _missing(value, variables):
         return value
+    from evalloom.interop.promptfoo import templates  # deferred: Jinja takes longer to import than all dialects
+
     try:
         return templates.render(value, variables)
     except templates.TemplateError:
@@ -113,7 +115,11 @@ def render(value: Any, variables: Record) -> Any:
 def _with_names(text: str, variables: Record) -> str:
     def filled(match: re.Match[str]) -> str:
         value = variables.get(match[1])
-        return match[0] if value is None or is_file(value) else templates.text_of(value)
+        if value is None or is_file(value):
+            return match[0]
+        from evalloom.interop.promptfoo.javascript_values import text_of as printed  # deferred, as Jinja
+
+        return printed(value)
 
     return _VARIABLE.sub(filled, text)
 
@@ -124,10 +130,12 @@ def why_unfilled(value: Any, variables: Record | None) -> str:
     promptfoo prints nothing for a variable that is not there, and an answer contains nothing always.
     """
     for text in value if isinstance(value, list) else [value]:
-        if not isinstance(text, str) or not templates.has_marks(text):
+        if not isinstance(text, str) or not _MARKS.search(text):
             continue
         if variables is not None and (name := _missing(text, variables)):
             return f"{quote(text)} names {name!r}, which the test does not have"
+        from evalloom.interop.promptfoo import templates  # deferred, as above
+
         try:
             templates.render(text, variables or {})
         except templates.TemplateError as error:

@@ -41,6 +41,8 @@ class RequestOptions(Struct, frozen=True):
 
     def over(self, other: RequestOptions) -> RequestOptions:
         """Add other options, which override."""
+        if other is _NONE:
+            return self
         return RequestOptions(
             other.prefix or self.prefix,
             other.suffix or self.suffix,

@@ -14,7 +14,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Case, Context, Output, Profile, Record, Request, Response
 from evalloom.core.text import describe
 from evalloom.data.cells import text_list
-from evalloom.interop.promptfoo import prompts, templates
+from evalloom.interop.promptfoo import files, prompts, templates
 from evalloom.interop.promptfoo.code import Scripts
 from evalloom.interop.promptfoo.options import OPTIONS, RequestOptions, request_options
 from evalloom.interop.promptfoo.prompts import CONVERSATION, Prompt
@@ -54,11 +54,12 @@ class ConfigTarget:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         column = self._columns[context.profile.variant]
-        if why := self._unknown(context.case):
+        meta = context.case.meta
+        if ("prompts" in meta or "providers" in meta) and (why := self._unknown(context.case)):
             raise CallError("runs_nowhere", why)
         if self._filters:
             templates.own_filters.set(self._filters)
-        options = request_options(context.case.meta.get(OPTIONS))
+        options = request_options(meta.get(OPTIONS))
         memory = self._memory.setdefault((context.profile.name, context.repeat), _Memory())
         variables = await self._variables(inputs, column.prompt, memory, context)
         text, config = await self._fill(column, variables, options)
@@ -71,7 +72,8 @@ class ConfigTarget:
             output = msgspec.structs.replace(output, value=value)
         if output.value is None:
             raise CallError("no_output", "expected an output, got none")
-        await self._remember(memory, text, output, options, variables, context)
+        if options.store_as or column.prompt.uses_conversation:
+            await self._remember(memory, text, output, options, variables, context)
         return output
 
     def excludes(self, case: Case, profile: Profile) -> str:
@@ -99,7 +101,9 @@ class ConfigTarget:
         if CONVERSATION not in variables and prompt.uses_conversation:
             variables[CONVERSATION] = memory.conversations.get(_conversation_id(context), [])
         variables["env"] = self._environment
-        return await self._scripts.file_variables(variables, prompt.text)
+        if any(map(files.is_file, variables.values())):
+            return await self._scripts.file_variables(variables, prompt.text)
+        return variables
 
     async def _fill(self, column: Column, variables: Record, options: RequestOptions) -> tuple[str, RequestOptions]:
         """Return the prompt of a test, and what its request adds to that of the provider."""
