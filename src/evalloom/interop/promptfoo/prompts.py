@@ -194,7 +194,7 @@ def fill(prompt: Prompt, variables: Record) -> str:
     }
     _resolve(variables)
     if prompt.chat is not None:
-        return json.dumps(_filled(prompt.chat, variables), ensure_ascii=False, indent=2)
+        return json.dumps(templates.render_texts(prompt.chat, variables), ensure_ascii=False, indent=2)
     rendered = {
         name: _rendered_variable(value, variables) if isinstance(value, str) and "{" in value else value
         for name, value in variables.items()
@@ -227,16 +227,6 @@ def _rendered_variable(value: str, variables: Record) -> str:
     except templates.TemplateError:
         # A text about templates, such as an article with code.
         return value
-
-
-def _filled(value: Any, variables: Record) -> Any:
-    if isinstance(value, str):
-        return templates.render(value, variables)
-    if isinstance(value, list):
-        return [_filled(item, variables) for item in value]
-    if isinstance(value, dict):
-        return {name: _filled(inner, variables) for name, inner in value.items()}
-    return value
 
 
 def messages_of(text: str) -> list[Record]:

@@ -12,7 +12,7 @@ from evalloom.core.errors import CallError
 from evalloom.core.model import Check, Record, Request
 from evalloom.core.text import shorten
 from evalloom.interop.promptfoo.assert_values import text_of
-from evalloom.interop.promptfoo.templates import TemplateError, render
+from evalloom.interop.promptfoo.templates import TemplateError, render, render_texts
 from evalloom.llms.answer_json import NO_JSON, find_json, loads
 from evalloom.matchers.base import CheckResult, MatchContext, Services, number_of, show, unscored
 from evalloom.matchers.base import text_of as output_text
@@ -25,16 +25,8 @@ def messages_of(prompt: str, variables: Record) -> list[Record]:
     """Return the messages of a filled-in prompt: those of a chat in JSON, whose texts are filled in one by one."""
     chat = loads(prompt) if prompt.lstrip().startswith("[") else NO_JSON
     if isinstance(chat, list) and chat and all(isinstance(item, dict) and "role" in item for item in chat):
-        return [{name: _filled(value, variables) for name, value in item.items()} for item in chat]
+        return [{name: render_texts(value, variables) for name, value in item.items()} for item in chat]
     return [{"role": "user", "content": render(prompt, variables)}]
-
-
-def _filled(value: Any, variables: Record) -> Any:
-    if isinstance(value, list):
-        return [_filled(item, variables) for item in value]
-    if isinstance(value, dict):
-        return {name: _filled(item, variables) for name, item in value.items()}
-    return render(value, variables) if isinstance(value, str) else value
 
 
 async def ask(check: Check, context: MatchContext, services: Services) -> CheckResult:

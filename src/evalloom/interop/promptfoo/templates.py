@@ -60,6 +60,17 @@ def render(text: str, variables: Record) -> str:
     return renderer(text)(variables)
 
 
+def render_texts(value: Any, variables: Record) -> Any:
+    """Fill in every text of a JSON value. Raises TemplateError."""
+    if isinstance(value, str):
+        return render(value, variables)
+    if isinstance(value, list):
+        return [render_texts(item, variables) for item in value]
+    if isinstance(value, dict):
+        return {name: render_texts(inner, variables) for name, inner in value.items()}
+    return value
+
+
 @lru_cache(maxsize=512)
 def renderer(text: str) -> Callable[[Record], str]:
     """Compile a template into a function. Raises TemplateError."""
