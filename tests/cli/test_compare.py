@@ -267,6 +267,7 @@ def batch_ids() -> list[str]:
         (("latest", "--baseline", "prompt.md"), 3, "prompt.md:1: cannot read the baseline"),
         (("latest", "--baseline", "../good"), 2, "[no_baseline]"),
         (("none", "--baseline", "good"), 2, "[no_batch]"),
+        (("new", "old"), 2, "To see whether new is better than old: evalloom compare new --against old [bad_option]"),
     ],
 )
 def test_wrong_usage_and_damage(call: Call, arguments: tuple[str, ...], code: int, told: str) -> None:

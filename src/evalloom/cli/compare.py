@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 @click.command("compare")
 @click.argument("batch")
+@click.argument("others", nargs=-1, metavar="")
 @click.option(
     "--against", "--baseline", "baseline", default="", metavar="NAME", help="Baseline or batch to compare with."
 )
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with every case that changed.")
 def command(
     batch: str,
+    others: tuple[str, ...],
     baseline: str,
     is_self: bool,
     strict: bool,
@@ -102,9 +104,13 @@ def command(
     Exit codes: 0 no regression; 1 a regression, or too few comparable cases; 2 wrong usage or nothing to compare;
     3 unreadable files.
     """
+    if others:
+        # Which of two batches is the older one cannot be told from their order.
+        hint = f"To see whether {batch} is better than {others[0]}: evalloom compare {batch} --against {others[0]}"
+        raise usage_error("bad_option", f"expected one batch, got {1 + len(others)}. {hint}")
     if is_self:
-        others = {"--against": baseline, "--strict": strict, "--allowed-drop": drops, "--by": by}
-        for flag, value in {**others, "--baseline-profile": baseline_profile, "-o": output}.items():
+        unused = {"--against": baseline, "--strict": strict, "--allowed-drop": drops, "--by": by}
+        for flag, value in {**unused, "--baseline-profile": baseline_profile, "-o": output}.items():
             if value:
                 raise usage_error("bad_option", f"--self and {flag}: expected one of them, got both")
         return _compare_self(batch, profile, as_json)
