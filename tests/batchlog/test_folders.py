@@ -53,7 +53,6 @@ def test_a_batch_is_found_by_id_beginning_path_or_as_the_latest(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("2026", "'2026' is the beginning of 2 batches: 20260101-000000-aa, 20260102-000000-bb"),
         ("20260101-000000-ab", "Did you mean '20260101-000000-aa'"),
         ("nothing", "'evalloom batches list' shows what there is"),
         ("../x", "there is no batch '../x'"),
@@ -65,6 +64,13 @@ def test_what_is_not_found_is_said(tmp_path: Path, name: str, message: str) -> N
     with pytest.raises(EvalloomError, match=message.replace("[", r"\[")) as caught:
         find(name, tmp_path)
     assert (caught.value.code, caught.value.exit_code) == ("no_batch", 2)
+
+
+def test_a_beginning_that_batches_share_names_them(tmp_path: Path) -> None:
+    make(tmp_path, "20260101-000000-aa", "20260102-000000-bb")
+    shared = "'2026' is the beginning of 2 batches: 20260101-000000-aa, 20260102-000000-bb"
+    with pytest.raises(EvalloomError, match=rf"{shared} \[ambiguous_batch\]"):
+        find("2026", tmp_path)
 
 
 def test_there_is_no_latest_of_none(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import subprocess
@@ -49,6 +50,14 @@ def test_list_tells_each_batch(call: Call) -> None:
     assert {one["id"] for one in listed} == {whole, stopped} and all(Path(one["path"]).is_dir() for one in listed)
 
 
+def test_list_tells_a_batch_that_is_being_written(call: Call) -> None:
+    id = a_batch(call, "--max-time", "0")
+    with Path(".evalloom/batches", id, "runs.jsonl").open("rb") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        out = call("batches", "list").out
+    assert re.search(rf"^{id} +0 +- +running ", out, re.MULTILINE)
+
+
 def test_show_tells_runs_and_one_case_with_its_trace(call: Call) -> None:
     id = a_batch(call)
     shown = call("batches", "show", id[:17]).out
@@ -87,7 +96,8 @@ def test_names_that_are_no_batch_are_refused(call: Call, command: tuple[str, ...
     a_batch(call)
     a_batch(call)
     done = call("batches", *command, name)
-    assert (done.code, done.out) == (2, "") and "[no_batch]" in done.err
+    code = "[ambiguous_batch]" if name == "20" else "[no_batch]"
+    assert (done.code, done.out) == (2, "") and code in done.err
     assert Path("cases.jsonl").exists() and len(list(Path(".evalloom/batches").iterdir())) == 2
 
 

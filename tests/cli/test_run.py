@@ -259,6 +259,15 @@ def test_invalid_data_are_refused_before_any_call(run: Call) -> None:
     assert not Path("called").exists() and not Path(".evalloom").exists() and done.out == ""
 
 
+def test_many_findings_of_one_code_are_cut_where_a_run_is_refused(run: Call) -> None:
+    Path("bad.jsonl").write_text(
+        "".join(f'{{"id": "c{n}", "q": "", "checks": [{{"contans": 1}}, {{"contains": 1}}]}}\n' for n in range(50))
+    )
+    done = run("bad.jsonl")
+    assert done.code == 2 and done.err.count("Did you mean 'contains'?") == 20
+    assert "… and 30 more of bad_check" in done.err and "50 errors" in done.err
+
+
 def test_skip_invalid_runs_the_rest_and_counts_those_as_errors(run: Call) -> None:
     add("cases.jsonl", '{"id": "fr", "q": "capital of France"}\n{"id": \n')
     done = run("--skip-invalid", "--profile", "strong", "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,17 @@ def test_json_has_groups_and_causes_with_their_cases(stats: Call) -> None:
     assert {name: group["pass_rate"] for name, group in result["by"]["tag"].items()} == {"odd": 1.0, "even": 0.5}
     assert result["by"]["check"]["structural"]["total"] == 7
     assert sorted(cause["cases"] for cause in result["causes"]) == [["c4"], ["c8"]]
+
+
+def test_a_batch_that_is_still_running_is_named(stats: Call, in_process: Call) -> None:
+    id = json.loads(
+        in_process("run", "cases.jsonl", "--target", "python:functions:off", "--max-time", "0", "--json").out
+    )["batch"]
+    with Path(".evalloom/batches", id, "runs.jsonl").open("rb") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        done = stats(id, "--json")
+    message = f"{id}: the batch is still running; only its finished runs are counted"
+    assert message in done.err and json.loads(done.out)["warnings"] == [message]
 
 
 def test_a_filter_and_a_metric(stats: Call) -> None:

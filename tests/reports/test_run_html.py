@@ -171,7 +171,7 @@ def test_tags_gates_and_repeats_are_shown() -> None:
     rows = [run(n, "failed" if n + r == 2 else "passed", repeat=r) for n in (1, 2) for r in (0, 1)]
     text = Page(rendered(rows, gates=gates)).text
     assert (
-        "1 of 1 gates do not hold." in text and "does not hold pass_rate >= 90% it is 0.5 (95 % CI 10.0–90.0 %)" in text
+        "The gate does not hold." in text and "does not hold pass_rate >= 90% it is 0.5 (95 % CI 10.0–90.0 %)" in text
     )
     assert "even 50 % 1 case" in text and "2 of 2 cases are flaky" in text
 

@@ -53,7 +53,7 @@ def test_the_first_line_is_the_conclusion_and_the_table_has_every_profile() -> N
     gates = [{"text": "pass_rate >= 0.9", "holds": False, "actual": 0.5, "reason": "it is 0.5"}]
     lines = page([run(1, "passed"), run(2), run(1, "error", profile="q")], gates=gates).splitlines()
     assert lines[0].startswith("**1 of 3 runs passed.** 1 failed, 1 ended in an error.")
-    assert lines[0].endswith("1 of 1 gates do not hold.")
+    assert lines[0].endswith("The gate does not hold.")
     assert [line.split(" | ")[0] for line in lines[4:7]] == ["| `p`", "| `q`", "| all"]
     assert "| does not hold | `pass_rate >= 0.9` | `it is 0.5` |" in lines
 

@@ -64,7 +64,7 @@ class Stats(Struct, frozen=True, kw_only=True):
     until_sure: list[str] = []
     """The batches of `--until-sure`: their results decided when they ended, so their figures have no interval."""
     warnings: list[str] = []
-    """What cannot be read in the logs of these batches, and what is missing there."""
+    """What cannot be read in the logs of these batches, what is missing there, and which of them are still running."""
 
 
 def batch_stats(
@@ -89,8 +89,17 @@ def batch_stats(
         causes=causes,
         ungrouped=ungrouped,
         until_sure=reader.until_sure,
-        warnings=views.warnings,
+        warnings=[*views.warnings, *running_warnings(views)],
     )
+
+
+def running_warnings(views: Views) -> list[str]:
+    """Return a warning for each batch whose runs are not all there yet."""
+    return [
+        f"{source.batch.batch}: the batch is still running; only its finished runs are counted"
+        for source in views.sources
+        if source.batch.status == "running"
+    ]
 
 
 def parse_dimensions(names: Iterable[str]) -> list[Dimension]:

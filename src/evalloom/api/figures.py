@@ -20,6 +20,7 @@ from evalloom.analysis.stats import (
     check_profile,
     parse_conditions,
     parse_dimensions,
+    running_warnings,
 )
 from evalloom.analysis.tally import Counts
 from evalloom.analysis.views import open_views
@@ -142,7 +143,10 @@ def stats(
     batches = [batch] if isinstance(batch, str | Path | Results) else list(batch)
     dimensions: list[Dimension] = parse_dimensions(names_of(by))
     condition = parse_conditions([where] if isinstance(where, str) else where, profile)
-    with open_views([batch_name(one) for one in batches], catalog.load_for_python(), warn_caller(warn)) as views:
+    tell = warn_caller(warn)
+    with open_views([batch_name(one) for one in batches], catalog.load_for_python(), tell) as views:
+        for message in running_warnings(views):
+            tell(message)
         check_profile(views, profile)
         found = batch_stats(views, dimensions, metric, condition)
     return BatchStats(**{name: getattr(found, name) for name in Stats.__struct_fields__})

@@ -69,7 +69,8 @@ def find(name: str, folder: Path = FOLDER) -> Path:
     if len(matches) == 1:
         return folder / matches[0]
     if matches:
-        raise usage_error("no_batch", f"{name!r} is the beginning of {len(matches)} batches: {', '.join(matches[:5])}")
+        message = f"{name!r} is the beginning of {len(matches)} batches: {', '.join(matches[:5])}"
+        raise usage_error("ambiguous_batch", message)
     hint = did_you_mean(name, ids) or ". 'evalloom batches list' shows what there is"
     raise usage_error("no_batch", f"there is no batch {name!r} in {folder.as_posix()}{hint}")
 

@@ -43,7 +43,7 @@ def list_command(limit: int, as_json: bool) -> int:
             break
         if as_json:
             click.echo(msgspec.json.encode({"path": path.as_posix(), **msgspec.to_builtins(batch)}))
-        rows.append(_row(batch))
+        rows.append(_row(path, batch))
     if not as_json:
         header = ["batch", "runs", "pass rate", "state", "target", "dataset", "profiles"]
         table = table_lines(header, rows, spare=("profiles", "dataset"), whole=("batch",))
@@ -51,13 +51,14 @@ def list_command(limit: int, as_json: bool) -> int:
     return 0
 
 
-def _row(batch: Batch) -> list[str]:
+def _row(path: Path, batch: Batch) -> list[str]:
     rate = batch.summary.get("pass_rate")
+    planned = f"of {batch.planned}" if batch.planned else "?"
     return [
         batch.id,
-        str(batch.summary.get("total", "?")),
+        str(batch.summary.get("total", planned)),
         f"{rate:.1%}" if isinstance(rate, float) else "-",
-        "done" if batch.finished_at else "unfinished",
+        "done" if batch.finished_at else "running" if is_in_use(path) else "unfinished",
         batch.target,
         ", ".join(Path(dataset.path).name for dataset in batch.datasets),
         ", ".join(profile.name for profile in batch.profiles),

@@ -20,6 +20,7 @@ from evalloom.analysis.stats import (
     check_profile,
     parse_conditions,
     parse_dimensions,
+    running_warnings,
 )
 from evalloom.analysis.views import open_views
 from evalloom.batchlog.folders import FOLDER, is_batch
@@ -76,6 +77,8 @@ def _stats(paths: tuple[str, ...], by: str | None, metric: Metric | None, as_jso
     sources: Iterable[str] = paths or (["latest"] if command is None else ["."])
     dimensions, condition = parse_dimensions(parted(by or _BY)), parse_conditions(flags["where"], flags["profile"])
     with open_views(sources, catalog.load(), warn) as views:
+        for message in running_warnings(views):
+            warn(message)
         check_profile(views, flags["profile"])
         stats = batch_stats(
             views, dimensions, metric or "pass", condition, with_causes=as_json or metric in (None, "pass")

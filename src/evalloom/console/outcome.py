@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 Hide = Callable[[str], str]
 """Replaces secrets in a text."""
 _MESSAGE_WIDTH = 400
+_LISTED = 20
+"""The number of findings of each code that a refused run lists; `evalloom validate` lists more."""
 
 
 def warn(message: str) -> None:
@@ -33,7 +35,7 @@ def printing_findings() -> Iterator[None]:
     try:
         yield
     except InvalidData as error:
-        print_findings(error.report, to_stderr=True)
+        print_findings(error.report.first_of_each(_LISTED), to_stderr=True)
         raise
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote as quote_url
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from evalloom.core.clock import zulu
 from evalloom.core.model import Checked, Finding, Origin, Severity
@@ -50,6 +50,10 @@ class LintReport(Struct, frozen=True):
         findings = [finding for file in self.checked for finding in in_line_order(file.findings)]
         return sorted(findings, key=lambda finding: _ORDER[finding.severity])
 
+    def first_of_each(self, most: int) -> LintReport:
+        """Return the report with at most this number of listed findings of each code in each file."""
+        return structs.replace(self, checked=[_first_of_each(file, most) for file in self.checked])
+
     def unlisted(self) -> dict[str, int]:
         """Return the number of findings of each code that are counted but not listed."""
         counted: Counter[str] = Counter()
@@ -62,6 +66,16 @@ class LintReport(Struct, frozen=True):
 
 def in_line_order(findings: list[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (finding.origin.file, finding.origin.line, finding.origin.column))
+
+
+def _first_of_each(file: Checked, most: int) -> Checked:
+    listed: Counter[str] = Counter()
+    findings = []
+    for finding in in_line_order(file.findings):
+        listed[finding.code] += 1
+        if listed[finding.code] <= most:
+            findings.append(finding)
+    return structs.replace(file, findings=findings)
 
 
 def items(report: LintReport) -> list[dict[str, Any]]:

@@ -145,7 +145,10 @@ def histogram(values: Sequence[float]) -> list[Column]:
     if not values:
         return []
     ordered = sorted(values)
-    low, high = min(0.0, ordered[0]), percentile(ordered, 0.98)
+    low, quarter, high = min(0.0, ordered[0]), percentile(ordered, 0.75), percentile(ordered, 0.98)
+    if quarter > low:
+        # A long tail, such as that of latencies, would leave most values in the first column.
+        high = min(high, low + 2.5 * (quarter - low))
     width = _round_up((high - low) / (_COLUMNS - 1)) if high > low else 1.0
     first = floor(low / width)
     # Ten columns from a wide range of negative numbers may end before the largest.

@@ -133,6 +133,8 @@ def gate_counts(t: Language, gates: list[Record]) -> str:
     broken = sum(not gate["holds"] for gate in gates)
     if not broken:
         return t.count(len(gates), "The gate holds.", "All {n} gates hold.")
+    if len(gates) == 1:
+        return t("The gate does not hold.")
     return t("{broken} of {gates} gates do not hold.", broken=t.number(broken), gates=t.number(len(gates)))
 
 

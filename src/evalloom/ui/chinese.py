@@ -52,6 +52,7 @@ PHRASES: dict[str, str] = {
     "To keep the file small, parts of this run are left out; the whole is in {path}/runs.jsonl": (
         "为控制文件大小，此运行的部分内容已省略；完整内容在 {path}/runs.jsonl"
     ),
+    "The gate does not hold.": "门槛未满足。",
     "{broken} of {gates} gates do not hold.": "{gates} 项门槛中有 {broken} 项不满足。",
     "{judgement}: {points} points (95 % CI {low} to {high}), {gained} gained and {lost} lost of {cases} cases.": (
         "{judgement}：{points} 个百分点（95% 置信区间 {low} 至 {high}），"
