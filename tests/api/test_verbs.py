@@ -41,7 +41,7 @@ def every_verb() -> dict[str, Any]:
     scored = evalloom.score(results, [{"length": {"max": 3}}])
     compared = evalloom.compare(results, "good", any_config=True, by="tag")
     stats = evalloom.stats([good, results], by="tag", where="repeat = 0")
-    written = evalloom.report(results, "report.html", "runs.csv")
+    written = evalloom.report(results, "report.html", output="runs.csv")
     with evalloom.open("latest") as batches:
         opened = batches.sql("select count(*) from runs").fetchall()
     return {
