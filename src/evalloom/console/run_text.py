@@ -83,7 +83,8 @@ def _batch_conclusion(results: Results, fail_under: float | None) -> Line:
         is_below = round(results.deciding_rate, 9) < fail_under
         parts.append(f"the pass rate {'is below' if is_below else 'meets'} {fail_under:.4g}")
     if results.quarantine is not None:
-        parts.append(f"{len(results.quarantine.failing):,} failed in quarantine")
+        failing = len(results.quarantine.failing)
+        parts.append(f"{pluralize(failing, 'failing case')} {'is' if failing == 1 else 'are'} in quarantine")
     if broken := sum(not gate.holds for gate in results.gates):
         parts.append(f"{pluralize(broken, 'gate')} {'does' if broken == 1 else 'do'} not hold")
     if results.stopped:

@@ -145,5 +145,6 @@ def _counts(results: Results) -> str:
     counts = [(status, getattr(results.summary, status)) for status in STATUSES]
     text = ", ".join(f"{count:,} {status}" for status, count in counts if count) or "no run"
     if results.quarantine is not None:
-        text += f"; {pluralize(len(results.quarantine.failing), 'case')} failed in quarantine"
+        failing = len(results.quarantine.failing)
+        text += f"; {pluralize(failing, 'failing case')} {'is' if failing == 1 else 'are'} in quarantine"
     return text
