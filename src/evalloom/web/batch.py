@@ -104,7 +104,7 @@ def _show(request: PageRequest) -> View:
         {profile.name: batch.models.get(profile.run) or profile.run for profile in batch.profiles},
         figures,
         _lost(summary, figures),
-        outcome(batch, figures.total, gates or []),
+        outcome(batch, figures.total, gates or [], summary.state == "stopped"),
         gates,
         request.site.live.progress(id) if summary.state == "running" else None,
         _previous(request, id),

@@ -88,8 +88,8 @@ def gates_of(site: Site, batch: str, total: int) -> list[GateResult] | None:
     return site.library.cached(batch, "gates", lambda views: stored_results(path, site.catalog).gates)
 
 
-def outcome(batch: Batch, figures: Counts, gates: list[GateResult]) -> str:
-    """Return how a batch ended, as its exit code says: `passed`, `failed` or `unscored`."""
+def outcome(batch: Batch, figures: Counts, gates: list[GateResult], is_stopped: bool) -> str:
+    """Return how a batch ended, as its exit code says: `passed`, `failed`, `unscored`, or `stopped` before its end."""
     threshold: Any = batch.options.get("fail_under")
     if isinstance(threshold, int | float):
         is_bad = figures.pass_rate is None or round(figures.pass_rate, 9) < threshold
@@ -97,4 +97,6 @@ def outcome(batch: Batch, figures: Counts, gates: list[GateResult]) -> str:
         is_bad = figures.failing > 0 if batch.options.get("pass_if") else figures.failed + figures.error > 0
     if is_bad or not all(gate.holds for gate in gates):
         return "failed"
+    if is_stopped:
+        return "stopped"
     return "unscored" if figures.unscored and not batch.options.get("allow_unscored") else "passed"
