@@ -59,6 +59,26 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageServer]:
         yield server
 
 
+@pytest.mark.req("WORK-20")
+def test_a_batch_that_stopped_before_its_end_is_no_success(
+    tmp_path: Path, serve_pages: Callable[..., Any], visitor: Callable[..., Any]
+) -> None:
+    cases = [{"id": f"c{number}", "q": "x", "expected_output": "x"} for number in range(500)]
+    (tmp_path / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases), "utf-8")
+    (tmp_path / "slow.py").write_text(
+        "import asyncio\n\n\nasync def answer(q):\n    await asyncio.sleep(0.05)\n    return q\n", "utf-8"
+    )
+    flags = ["--concurrency", "2", "--max-time", "1"]
+    evalloom(tmp_path, "run", "cases.jsonl", "--target", "python:slow:answer", *flags)
+    server, somebody = serve_pages(tmp_path), visitor()
+    page = server.json("/b/latest")
+    assert page["outcome"] == "stopped" and page["batch"]["summary"]["passed"] > 0
+    for path in ("/", "/b/latest"):
+        somebody.page.goto(server.url + path)
+        headline = somebody.page.inner_text(".headline")
+        assert "■" in headline and "✓" not in headline and "Nothing failed" not in somebody.page.inner_text("main")
+
+
 @pytest.mark.req("WORK-20", "WORK-23")
 @pytest.mark.parametrize(
     ("locale", "words"),

@@ -71,8 +71,6 @@ def test_a_batch_of_the_command_line_is_live_and_can_be_cancelled_and_resumed(
     [batch] = server.json("/")["batches"]
     done = batch["batch"]["summary"]["total"]
     assert batch["batch"]["state"] == "stopped" and 5 < done < 900
-    # Nothing failed so far, and that is no success.
-    assert server.json("/b/latest")["outcome"] == "stopped"
     page.goto(f"{server.url}/b/{batch['batch']['id']}/resume")
     assert "--resume-from" in page.inner_text("main")
     somebody.picture("resume")

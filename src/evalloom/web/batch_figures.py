@@ -89,7 +89,7 @@ def gates_of(site: Site, batch: str, total: int) -> list[GateResult] | None:
 
 
 def outcome(batch: Batch, figures: Counts, gates: list[GateResult], is_stopped: bool) -> str:
-    """Return how a batch ended, as its exit code says: `passed`, `failed`, `unscored`, or `stopped` before its end."""
+    """Return how a batch ended: `failed` where something did, `stopped` before its end, `unscored` or `passed`."""
     threshold: Any = batch.options.get("fail_under")
     if isinstance(threshold, int | float):
         is_bad = figures.pass_rate is None or round(figures.pass_rate, 9) < threshold
