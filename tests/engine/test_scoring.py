@@ -8,7 +8,7 @@ from pathlib import Path
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Log, pairs
 from evalloom.core.model import Batch, Case, Check, Output, Request, Response, Run
-from evalloom.engine.scoring import Scorer
+from evalloom.engine.scoring import LocalGrader, Scorer
 from evalloom.matchers import Services
 
 
@@ -21,7 +21,7 @@ def test_what_is_not_scored_before_the_end_says_so(tmp_path: Path) -> None:
     tally, log = Tally(), Log(tmp_path / "b", Batch("b", "now"))
 
     async def stopped() -> None:
-        scorer, stop = Scorer(log, tally, Services(judge=silent, judge_name="j")), asyncio.Event()
+        scorer, stop = Scorer(log, tally, LocalGrader(Services(judge=silent, judge_name="j"))), asyncio.Event()
         case, run = Case("a", {}, (Check("judge", "is it right"),)), Run("k", "a", output=Output("yes"))
         log.append_run(run)
         await scorer.add(case, run)

@@ -14,20 +14,19 @@ import msgspec
 from evalloom.analysis.tally import Tally
 from evalloom.batchlog import Damage, Log, warn_of_damage
 from evalloom.core.clock import utc_now
-from evalloom.core.errors import BatchStop, CallError, EvalloomError, TargetUnavailable, usage_error
-from evalloom.core.model import Batch, Request, Response, Run
+from evalloom.core.errors import BatchStop, EvalloomError, TargetUnavailable, usage_error
+from evalloom.core.model import Batch, Run
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean, pluralize
 from evalloom.data.checks import NEEDS
+from evalloom.engine.executor import executor_of
 from evalloom.engine.loop import run_loop, stopping, watching_users_code
 from evalloom.engine.plan import Plan
 from evalloom.engine.results import LEFT_OUT, Results, accepted_by, described
 from evalloom.engine.resume import DamagedRun, PreviousRuns, Resume, case_of, damage_of, open_log
-from evalloom.engine.run import DependencyQueue, Job, ProfileClients, Runner, Slots, execute
-from evalloom.engine.scoring import Scorer, services
-from evalloom.llms import LlmOptions, Llms
+from evalloom.engine.run import DependencyQueue, Job, Slots, execute
+from evalloom.engine.scoring import Scorer
 from evalloom.reports.lint import LintReport
-from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
 
 if TYPE_CHECKING:
@@ -168,40 +167,27 @@ def refuse_invalid(plan: Plan) -> None:
 
 async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str], None]) -> Results:
     secrets = [*secrets_of(plan.settings), *plan.target.secrets]
-    options = plan.options
-    llm_options = LlmOptions(
-        options.concurrency,
-        options.cache,
-        plan.record,
-        plan.replay,
-        options.max_cost,
-        options.max_tokens,
-        plan.home,
-        ends_on_outage=True,
-    )
-    llms = Llms(plan.settings, llm_options, warn, partial(keys.hidden, secrets=secrets))
+    executor, notes = executor_of(plan, warn), list[str]()
     try:
-        runner, needs = _runner(plan, llms), plan.survey.needs
+        await executor.open()
+        needs = plan.survey.needs
         if missing := needs.not_selected():
             are = f"and {len(missing) - 1:,} more are" if len(missing) > 1 else "is"
             message = f"depends_on: {missing[0]!r} {are} not selected in this run, so no case waits for it"
             warn(f"{message} [dependency_not_chosen]")
-        checkers = services(
-            plan.settings, llms, plan.judge, plan.options.allow_code, plan.functions, plan.catalog.matchers
-        )
         with open_log(plan, resume, secrets, warn) as (log, previous):
-            live.slots = Slots(plan.options.concurrency)
+            live.slots = Slots(executor.concurrency)
             live.tally.pass_if = log.batch.options.get("pass_if")
             until_sure = _until_sure(plan, log.batch, warn) if plan.question else None
             in_order = partial(until_sure.draw, seed=log.batch.id) if until_sure else iter
             jobs = plan.jobs(previous.done, previous.by_number, in_order)
             queue = DependencyQueue(jobs, needs, live.slots.wake.set)
-            scorer = Scorer(log, live.tally, checkers, plan.scoring(), queue, until_sure)
+            scorer = Scorer(log, live.tally, executor, plan.scoring(), queue, until_sure)
             code = ""
             with running_users_code():
                 try:
                     await _recount(plan, log, previous, scorer, queue, warn)
-                    stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(runner))
+                    stopped = await _run_all(plan, live, log, queue, scorer, previous.reuse_or(executor.run))
                 except BatchStop as error:
                     with suppress(BatchStop):
                         await scorer.finish()
@@ -216,7 +202,7 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
                 "finished_at": "" if stopped or lost > 0 else utc_now(),
                 "summary": described(summary, answer),
                 # A resumed batch repeats the runs that ended with an error of the outage.
-                "outages": [*llms.in_outage(), *_target_outage(plan, code)] if stopped else [],
+                "outages": [*executor.in_outage(), *_target_outage(plan, code)] if stopped else [],
             }
             if answer is not None:
                 facts["options"] = log.batch.options | {LEFT_OUT: answer.cases - answer.started}
@@ -224,25 +210,13 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             if lost > 0:
                 raise _dataset_changed(lost, live.total or 0, log.batch.id)
     finally:
-        await llms.close()
+        notes += await executor.close()
         await plan.target.close()
-    for note in plan.target.notes():
+    for note in (*notes, *plan.target.notes()):
         warn(note)
-    accepted = accepted_by(options, log.batch.options)
+    accepted = accepted_by(plan.options, log.batch.options)
     gates = plan.settings.gates
     return Results(log.path, summary, live.tally, gates, stopped, accepted, code, answer, plan.catalog)
-
-
-def _runner(plan: Plan, llms: Llms) -> Runner:
-    """Return what runs the jobs of a plan. A missing key or script is reported here, before the batch is created."""
-    clients = {name: llms.get(name) for name in plan.llm_names()} | {"": _no_client}
-    return Runner(
-        plan.target.call,
-        {
-            profile.name: ProfileClients(clients[profile.run], clients[profile.verify or profile.run])
-            for profile in plan.profiles
-        },
-    )
 
 
 def _dataset_changed(lost: int, total: int, batch: str) -> EvalloomError:
@@ -300,7 +274,3 @@ async def _run_all(
                 await scorer.add(job.case, run)
         await scorer.finish(stop)
         return why()
-
-
-async def _no_client(request: Request) -> Response:
-    raise CallError("no_llm", "the target calls an llm, but the profile names none. Name one in the settings")

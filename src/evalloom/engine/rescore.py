@@ -24,7 +24,7 @@ from evalloom.engine.plan import CHECK_LISTS, scoring_digest
 from evalloom.engine.prepare import refuse_without_sandbox
 from evalloom.engine.results import Results, accepted_by, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of, damage_of
-from evalloom.engine.scoring import Scorer, services
+from evalloom.engine.scoring import LocalGrader, Scorer, services
 from evalloom.engine.system import Catalog
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -94,7 +94,7 @@ async def _rescore(
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
     tally = _tally(settings, pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
-        scorer = Scorer(log, tally, checkers, scoring)
+        scorer = Scorer(log, tally, LocalGrader(checkers), scoring)
         try:
             # A cut line of the verdicts is of no account, because all are written again.
             damage = [line for line in log.damage if line.file == RUNS]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -46,6 +46,31 @@ def services(
     )
 
 
+class Grader(Protocol):
+    """Applies the checks of a case to its run, in this process or elsewhere."""
+
+    def score_now(self, case: Case, run: Run) -> Scored | None:
+        """Return the score of a run; None if it has to be waited for."""
+        ...
+
+    def score(self, case: Case, run: Run) -> Awaitable[Scored]:
+        """Return the score of a run, whatever it takes."""
+        ...
+
+
+class LocalGrader:
+    """Scores runs in this process."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def score_now(self, case: Case, run: Run) -> Scored | None:
+        return grade_now(case, run, self._services)
+
+    def score(self, case: Case, run: Run) -> Awaitable[Scored]:
+        return score(case, run, self._services)
+
+
 class Scorer:
     """Scores each run when it is added: at once, or in a task of its own where a check calls an llm."""
 
@@ -53,7 +78,7 @@ class Scorer:
         self,
         log: Log | Rescoring,
         tally: Tally,
-        services: Services,
+        grader: Grader,
         scoring: str = "",
         queue: DependencyQueue | None = None,
         until_sure: UntilSure | None = None,
@@ -62,7 +87,7 @@ class Scorer:
         self._until_sure = until_sure
         self._log = log
         self._tally = tally
-        self._services = services
+        self._grader = grader
         self._scoring = scoring
         self._queue = queue or DependencyQueue(())
         self._waiting: dict[asyncio.Task[None], Run] = {}
@@ -72,7 +97,7 @@ class Scorer:
 
     async def add(self, case: Case, run: Run) -> None:
         """Score a run that is in the log."""
-        scored = grade_now(case, run, self._services)
+        scored = self._grader.score_now(case, run)
         if scored is not None:
             self._store(run, scored)
             return
@@ -105,7 +130,7 @@ class Scorer:
             raise error
 
     async def _score(self, case: Case, run: Run) -> None:
-        self._store(run, await score(case, run, self._services))
+        self._store(run, await self._grader.score(case, run))
 
     def _on_done(self, task: asyncio.Task[None]) -> None:
         self._waiting.pop(task, None)

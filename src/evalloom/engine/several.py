@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
@@ -12,7 +13,8 @@ from evalloom.core.digest import digest_of
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Context, Output, Profile, Record
 from evalloom.core.text import shorten
-from evalloom.targets import BuiltTarget
+from evalloom.targets import BuiltTarget, TargetOptions
+from evalloom.targets.base import Rebuild
 
 _MOST_COLUMNS = 100
 _NOT_A_PARAMETER = ("model", "messages", "stream")
@@ -53,7 +55,17 @@ def combine(targets: Mapping[str, BuiltTarget]) -> BuiltTarget:
         variants={name: target.digest for name, target in targets.items()},
         dataset=datasets.pop() if len(datasets) == 1 else None,
         has_own_outcome=all(target.has_own_outcome for target in parts),
+        rebuild=_rebuild({name: target.rebuild for name, target in targets.items()}),
     )
+
+
+def _rebuild(parts: Mapping[str, Rebuild | None]) -> Rebuild | None:
+    rebuilds = {name: rebuild for name, rebuild in parts.items() if rebuild is not None}
+    return partial(_combine_again, rebuilds) if len(rebuilds) == len(parts) else None
+
+
+def _combine_again(parts: Mapping[str, Rebuild], options: TargetOptions) -> BuiltTarget:
+    return combine({name: rebuild(options) for name, rebuild in parts.items()})
 
 
 def named(targets: Iterable[BuiltTarget]) -> dict[str, BuiltTarget]:

@@ -53,6 +53,10 @@ class Budget:
             used = f"{self.tokens} tokens are used{self._note()}"
             raise BudgetSpent(f"--max-tokens {self._max_tokens} is reached: {used}")
 
+    async def refill(self) -> None:
+        """Get more when a limit is reached, or raise BudgetSpent; nobody gives a batch on one machine more."""
+        self.check()
+
     def spend(self, usage: Usage) -> None:
         self.cost += usage.cost
         self.tokens += usage.tokens
@@ -76,7 +80,8 @@ class Metered:
 
     async def __call__(self, request: Request) -> Response:
         """Return the answer with its cost. Calls in flight when a limit is reached are still paid for."""
-        self._budget.check()
+        if self._budget.is_spent:
+            await self._budget.refill()
         response = await self._llm(request)
         model = request.params.get("model")
         price = self._price if model is None or self._prices is None else self._prices.get(model)

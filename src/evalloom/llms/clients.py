@@ -102,6 +102,20 @@ class LlmOptions(Struct, frozen=True):
     """Whether an llm that does not answer ends the batch, with LlmUnavailable, instead of failing each call."""
 
 
+class Share(Struct, frozen=True):
+    """Which part of every limit a process has, when several processes run a batch together."""
+
+    index: int = 0
+    count: int = 1
+
+    def of(self, whole: int) -> int:
+        """Return the part of a number; the parts of all processes add up to it."""
+        return whole // self.count + (self.index < whole % self.count)
+
+
+WHOLE = Share()
+
+
 class Llms:
     """The llms of one batch, each created on first use. One object serves one event loop."""
 
@@ -111,8 +125,11 @@ class Llms:
         options: LlmOptions,
         warn: Callable[[str], None] = lambda message: None,
         redact: Callable[[str], str] = lambda text: text,
+        budget: Budget | None = None,
+        share: Share = WHOLE,
     ) -> None:
-        self.budget = Budget(options.max_cost, options.max_tokens)
+        self.budget = budget or Budget(options.max_cost, options.max_tokens)
+        self._share = share
         self._settings = project
         self._options = options
         self._redact = redact
@@ -120,7 +137,7 @@ class Llms:
         self._store: Store | None = None
         self._llms: dict[tuple[str, bool], Llm] = {}
         self._answering: dict[tuple[str, Maker], Llm] = {}
-        self._limiters: dict[str, Limiter] = {}
+        self._limiters: dict[str, tuple[LlmSettings, Limiter]] = {}
         self._closing: list[Client | Recorder] = []
         self._guarded: dict[str, outage.Guarded] = {}
 
@@ -197,7 +214,7 @@ class Llms:
         if self._options.ends_on_outage:
             from evalloom.core.http import display_url
 
-            concurrency = llm.concurrency or self._options.concurrency
+            concurrency = self._share.of(llm.concurrency or self._options.concurrency)
             client = self._guarded[llm.name] = outage.Guarded(
                 client, llm.name, display_url(llm.base_url), concurrency, self._warn, outage.PAUSES_S
             )
@@ -212,9 +229,25 @@ class Llms:
     def _limiter(self, llm: LlmSettings) -> Limiter:
         """Return the limiter of an llm, which its embeddings share."""
         if llm.name not in self._limiters:
-            concurrency = llm.concurrency or self._options.concurrency
-            self._limiters[llm.name] = Limiter(concurrency, llm.requests_per_minute, llm.tokens_per_minute)
-        return self._limiters[llm.name]
+            self._limiters[llm.name] = llm, Limiter(*self._limits(llm))
+        return self._limiters[llm.name][1]
+
+    def _limits(self, llm: LlmSettings) -> tuple[int, float, float]:
+        """Return this process's share of the concurrency, the requests and the tokens per minute of an llm."""
+        share = self._share
+        concurrency = share.of(llm.concurrency or self._options.concurrency)
+        return concurrency, llm.requests_per_minute / share.count, llm.tokens_per_minute / share.count
+
+    def take_share(self, share: Share) -> None:
+        """Change the share of every limit that is for this process."""
+        self._share = share
+        for llm, limiter in self._limiters.values():
+            limiter.resize(*self._limits(llm))
+
+    @property
+    def is_within_limits(self) -> bool:
+        """Whether no more requests are in flight than the limits now allow."""
+        return all(limiter.active <= max(1.0, limiter.limit) for _, limiter in self._limiters.values())
 
 
 class WithParams:

@@ -70,6 +70,14 @@ class Limiter:
             self._halved_at = now
             self.limit = max(1.0, self.limit / 2)
 
+    def resize(self, concurrency: int, requests_per_minute: float, tokens_per_minute: float) -> None:
+        """Change the limits; requests in flight beyond the new one end first."""
+        self.limit = float(concurrency) if self.limit == self._most else min(self.limit, float(concurrency))
+        self._most = float(concurrency)
+        self._requests.fill_at(requests_per_minute)
+        self._tokens.fill_at(tokens_per_minute)
+        self._wake()
+
     async def _queue(self) -> None:
         slot = asyncio.get_running_loop().create_future()
         self._waiting.append(slot)
@@ -97,6 +105,12 @@ class _Bucket:
         self._capacity = max(1.0, self._rate)
         self._level = self._capacity
         self._at = clock() if per_minute else 0.0
+
+    def fill_at(self, per_minute: float) -> None:
+        """Change the rate; what is in it, or owed, stays."""
+        self.take(0)
+        self._rate = per_minute / 60
+        self._capacity = max(1.0, self._rate)
 
     def take(self, amount: float) -> float:
         """Take an amount, and return how long to wait for it."""

@@ -152,6 +152,11 @@ class RunSettings(Struct, frozen=True, forbid_unknown_fields=True):
     fail_under: Annotated[Share, Meta(description="The lowest pass rate that is a success, from 0 to 1.")] | None = None
     output: Annotated[list[str], Meta(title="a list of files")] = []
     quarantine: Annotated[str, Meta(description="A file of cases that do not decide the exit code.")] = ""
+    executor: Annotated[Literal["local", "dask"], Meta(description="Where the cases run: here, or on a cluster.")] = (
+        "local"
+    )
+    scheduler: Annotated[str, Meta(description="The address of a Dask scheduler, such as tcp://host:8786.")] = ""
+    workers: Annotated[PositiveInt, Meta(description="The workers to start here, without a scheduler.")] | None = None
 
     @property
     def repeats(self) -> int:

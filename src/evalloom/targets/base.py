@@ -96,6 +96,8 @@ class BuiltTarget(Struct, frozen=True):
     """Returns why a case does not run under a profile; empty if it does."""
     in_order: bool = False
     """Whether a run uses the outputs of runs before it: they run one after the other, and a batch is not resumed."""
+    rebuild: Rebuild | None = None
+    """Builds it again in another process; it can be pickled. None if it exists only here."""
 
     @property
     def takes(self) -> frozenset[str]:
@@ -104,6 +106,10 @@ class BuiltTarget(Struct, frozen=True):
 
     async def close(self) -> None:
         await self.closing()
+
+
+Rebuild = Callable[[TargetOptions], BuiltTarget]
+"""Builds a target with the options of the machine that it runs on."""
 
 
 class Kind(Struct, frozen=True):

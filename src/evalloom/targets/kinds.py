@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
@@ -63,7 +66,7 @@ def build(spec: str | Record, folder: Path = Path(), options: TargetOptions = DE
     kinds = (*TARGETS, *options.kinds)
     kind, fields = _read_text(spec, kinds) if isinstance(spec, str) else _read_object(spec, kinds)
     check_keys(fields, kind)
-    return kind.build(fields, folder, options)
+    return structs.replace(kind.build(fields, folder, options), rebuild=partial(build, spec, folder))
 
 
 def _read_text(spec: str, kinds: Kinds) -> tuple[Kind, Record]:

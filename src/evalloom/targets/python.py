@@ -9,6 +9,8 @@ from pathlib import Path
 from types import CellType
 from typing import Any
 
+from msgspec import structs
+
 from evalloom.core.bridge import Bridge
 from evalloom.core.calling import Callee, parameters_of
 from evalloom.core.digest import digest_of
@@ -50,7 +52,8 @@ def build_callable(function: Callable[..., Any], name: str = "", options: Target
     own = getattr(function, "__qualname__", type(function).__qualname__)
     identity = [name, _identity(function)]
     target = PythonTarget(function, limit=time_limit({}, options) or TIMEOUT_S)
-    return _build_target(target, name or f"python:{own}", identity, sources_of(function))
+    built = _build_target(target, name or f"python:{own}", identity, sources_of(function))
+    return structs.replace(built, rebuild=partial(build_callable, function, name))
 
 
 def _build_target(target: PythonTarget, name: str, identity: Any, sources: tuple[Path, ...]) -> BuiltTarget:
