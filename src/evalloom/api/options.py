@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from evalloom.core.errors import usage_error
 from evalloom.core.model import Record
@@ -43,6 +43,9 @@ class RunFlags(TypedDict, total=False):
     max_time: float | None
     fail_under: float | str | None
     quarantine: str | Path
+    executor: Literal["local", "dask"]
+    scheduler: str
+    workers: int | None
     output: Files
 
 

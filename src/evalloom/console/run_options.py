@@ -99,6 +99,13 @@ _HOW = (
     FORCE,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
+_EXECUTOR = (
+    click.option("--executor", type=click.Choice(["local", "dask"]), help="Run here, or on a Dask cluster."),
+    click.option("--scheduler", metavar="URL", help="With dask: a scheduler, such as tcp://host:8786."),
+)
+_WORKERS = click.option(
+    "--workers", type=click.IntRange(1), metavar="N", help="With dask: start N workers on this machine."
+)
 ALLOW_UNSCORED = click.option(
     "--allow-unscored", is_flag=True, help="Accept expectations that could not be scored, instead of exit code 3."
 )
@@ -123,17 +130,19 @@ _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when f
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, *_EXECUTOR, _WORKERS, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
-    """Add the options that every command that runs cases has."""
-    return _with(_HOW, command)
+    """Add the options that every command that runs cases has; `--workers` may mean something else there."""
+    return _with((*_HOW, *_EXECUTOR), command)
 
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with((*(option for option in _HOW if option is not OUTPUT), LANG, *_ACCEPTING), command)
+    return _with(
+        (*(option for option in _HOW if option is not OUTPUT), *_EXECUTOR, _WORKERS, LANG, *_ACCEPTING), command
+    )
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
@@ -170,6 +179,9 @@ def settings_of(flags: dict[str, Any]) -> dict[str, Any]:
     for name in ("skip_invalid", "allow_unscored", "no_checks", "allow_code"):
         if flags.get(name):
             values[name] = True
+    for name in ("executor", "scheduler", "workers"):
+        if flags.get(name):
+            values[name] = flags[name]
     if flags.get("quarantine"):
         values["quarantine"] = flags["quarantine"]
     if flags["output"]:

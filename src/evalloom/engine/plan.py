@@ -216,7 +216,7 @@ class Plan(Struct, frozen=True, dict=True):
             config=self.metadata.config,
             documents=self.metadata.documents,
             options={
-                **msgspec.to_builtins(self.options),
+                **_stored(self.options),
                 **self.metadata.options,
                 **self._facts_about_target(),
                 **({UNTIL_SURE: msgspec.to_builtins(self.question)} if self.question else {}),
@@ -256,6 +256,12 @@ class Plan(Struct, frozen=True, dict=True):
     def with_checks(self, case: Case) -> Case:
         """Add the user's own checks to those of a case."""
         return with_checks(case, self.checks, self.metadata.config, self.catalog)
+
+
+def _stored(options: RunSettings) -> Record:
+    """Return options for the manifest: where a batch ran is no part of what it is."""
+    stored: Record = msgspec.to_builtins(options)
+    return {name: value for name, value in stored.items() if name not in ("executor", "scheduler", "workers")}
 
 
 def scoring_digest(checks: tuple[Check, ...], *more: object) -> str:

@@ -94,6 +94,7 @@ def _plan(request: RunRequest, settings: Settings, catalog: Catalog) -> Plan:
     judge = request.judge or settings.judge or (suite.judge if suite is not None else "")
     llm_names = [name for profile in profiles for name in (profile.run, profile.verify)]
     llm_names += [judge, settings.embeddings] if target.may_ask else []
+    _check_executor(request, options, target)
     for name in llm_names:
         if name and not request.replay:
             _check_llm(llm_of(settings, name), options, settings)
@@ -164,8 +165,28 @@ def _reading(reading: Reading, target: BuiltTarget) -> Reading:
     return msgspec.structs.replace(reading, rules=rules)
 
 
+def _check_executor(request: RunRequest, options: RunSettings, target: BuiltTarget) -> None:
+    """Refuse what cannot run on a cluster."""
+    if options.executor != "dask":
+        for name, value in (("scheduler", options.scheduler), ("workers", options.workers)):
+            if value and (name in request.options or "executor" not in request.options):
+                raise usage_error("bad_option", f"--{name}: goes with --executor dask")
+        return
+    if options.scheduler and options.workers:
+        message = "--scheduler and --workers: expected one of them, got both: the scheduler has workers of its own"
+        raise usage_error("bad_option", message)
+    if request.record or request.replay:
+        flag = "--record" if request.record else "--replay"
+        raise usage_error("bad_option", f"{flag}: the file is on this machine. Run without --executor dask")
+    if target.in_order:
+        why = "a test uses the outputs of earlier ones, so all of them run one after the other"
+        raise usage_error("runs_in_order", f"--executor dask: {target.name}: {why}. Run it without the flag")
+
+
 def _check_llm(llm: LlmSettings, options: RunSettings, settings: Settings) -> None:
-    key_of(llm)
+    # On a cluster the keys are those of the workers.
+    if options.executor != "dask":
+        key_of(llm)
     is_priced = llm.price is not None or llm.model in settings.prices or llm.protocol in OFFLINE
     if options.max_cost is not None and not is_priced:
         message = f"--max-cost: the price of llm {llm.name!r} is unknown. Set 'price: {{input: 1, output: 4}}'"

@@ -101,7 +101,8 @@ def command(task: str, data: str, config: str, out: str, wrapper: str, **flags: 
     Exit codes: 0 success; 1 a case failed; 2 wrong usage or invalid data; 3 could not finish.
     """
     hop_task = find_task(task, data, config, out)
-    flags |= {"concurrency": flags["workers"], "repeat": None, "variants": (), "watch": False}
+    # Its `--workers` is the number of concurrent runs; `--executor dask` without a scheduler starts one per core.
+    flags |= {"concurrency": flags.pop("workers"), "repeat": None, "variants": (), "watch": False}
     flags |= {"config": hop_task.config, "target": hop_task.target, "dialect": "hop", "mapping": "", "encoding": ""}
     if flags["profiles"] and not any(map(parted, flags["profiles"])):
         raise usage_error("bad_option", "--profiles: expected names of profiles, got none")
