@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
+from tempfile import TemporaryDirectory
 
 
 def main() -> None:
-    """Print the address of the scheduler, and wait for the end of stdin."""
+    """Print the address of the scheduler, wait for the end of stdin, and end every process of this session."""
     from distributed import LocalCluster
 
     # The client says what matters, and how a cluster ends does not.
     logging.disable(logging.CRITICAL)
-    cluster = LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=int(sys.argv[1]), threads_per_worker=1, processes=True, dashboard_address=None
-    )
-    print(cluster.scheduler_address, flush=True)
-    sys.stdin.read()
-    cluster.close(timeout=2)
+    with TemporaryDirectory(prefix="evalloom-workers-", ignore_cleanup_errors=True) as folder:
+        cluster = LocalCluster(  # type: ignore[no-untyped-call]
+            n_workers=int(sys.argv[1]),
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=folder,
+        )
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.read()
+    # Batches are closed by now, or their client was killed: an orderly end would take seconds.
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
