@@ -81,7 +81,7 @@ def evaluate(
     Options are the flags of `evalloom run` with `_` for `-`: repeat=5, pass_if="4/5" or 0.8, limit=20, tags="zh,en",
     filter="len(text) < 80", vary={"temperature": [0, 0.7]}, concurrency=8, no_cache=True, timeout=30, max_cost=2,
     max_tokens=…, max_time=…, fail_under=0.9, skip_invalid, allow_code, allow_unscored, no_checks, quarantine,
-    variants, output="report.html".
+    variants, output="report.html", executor="dask" with scheduler="tcp://host:8786" or workers=4.
 
     >>> results = evalloom.evaluate([{"id": "a", "text": "hi", "expected_output": "HI"}], lambda text: text.upper())
     """
@@ -148,6 +148,9 @@ def score(
     allow_unscored: bool = False,
     output: Files = (),
     force: bool = False,
+    executor: str = "",
+    scheduler: str = "",
+    workers: int | None = None,
     lang: str = "en",
     warn: Warn | None = None,
 ) -> Results:
@@ -158,6 +161,7 @@ def score(
     threshold: of whole cases, or by the name or kind of a check: {"similar": 0.8, "case": 0.5}.
     pass_if: the share of its repeats that must pass for a case to pass: 0.8, "80%" or "4/5".
     output: files to write. force: replace files that are not reports of evalloom.
+    executor: "dask" to score on the cluster of `scheduler`, or on `workers` that are started here.
     """
     warn, lang = warn_caller(warn), known_language(lang)
     loaded = catalog.load_for_python()
@@ -185,6 +189,9 @@ def score(
         needed,
         allow_unscored,
         added=() if is_file else _parsed(checks, loaded.matchers),
+        executor=executor,
+        scheduler=scheduler,
+        workers=workers,
     )
     results = rescore(request, loaded, warn)
     write_outputs(results, outputs, loaded, lang)

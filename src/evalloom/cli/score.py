@@ -13,7 +13,7 @@ from evalloom.console.github import tell_github_results
 from evalloom.console.layout import print_lines
 from evalloom.console.options import FORCE, LANG, refuse_overwriting
 from evalloom.console.outcome import exit_code, print_failed_gates, print_problem, summary_json, warn
-from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, stored_pass_rule
+from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, executor_options, stored_pass_rule
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
@@ -49,6 +49,7 @@ from evalloom.settings import secrets as secrets_of
 )
 @click.option("--no-cache", is_flag=True, help="Do not use cached judge answers.")
 @click.option("--allow-code", is_flag=True, help="Run code from data files, in a sandbox.")
+@executor_options
 @ALLOW_UNSCORED
 @OUTPUT
 @FORCE
@@ -69,6 +70,9 @@ def command(
     force: bool,
     language: str,
     as_json: bool,
+    executor: str | None,
+    scheduler: str | None,
+    workers: int | None,
 ) -> int:
     """Score the runs of a batch again without calling the target.
 
@@ -95,6 +99,9 @@ def command(
         not no_cache,
         needed,
         allow_unscored,
+        executor=executor or "",
+        scheduler=scheduler or "",
+        workers=workers,
     )
     results = rescore(request, catalog, warn)
     settings = load_settings(Path(config) if config else None, catalog.sections)

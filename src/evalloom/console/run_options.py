@@ -99,12 +99,13 @@ _HOW = (
     FORCE,
     click.option("--json", "as_json", is_flag=True, help="Print the summary as a JSON object."),
 )
-_EXECUTOR = (
+CLUSTER = (
     click.option("--executor", type=click.Choice(["local", "dask"]), help="Run here, or on a Dask cluster."),
     click.option("--scheduler", metavar="URL", help="With dask: a scheduler, such as tcp://host:8786."),
 )
-_WORKERS = click.option(
-    "--workers", type=click.IntRange(1), metavar="N", help="With dask: start N workers on this machine."
+EXECUTOR = (
+    *CLUSTER,
+    click.option("--workers", type=click.IntRange(1), metavar="N", help="With dask: start N workers on this machine."),
 )
 ALLOW_UNSCORED = click.option(
     "--allow-unscored", is_flag=True, help="Accept expectations that could not be scored, instead of exit code 3."
@@ -130,19 +131,22 @@ _WATCH = click.option("--watch", is_flag=True, help="Repeat affected runs when f
 
 def run_options(command: Command) -> Command:
     """Add all options of `evalloom run`."""
-    return _with((*_WHAT, *_HOW, *_EXECUTOR, _WORKERS, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
+    return _with((*_WHAT, *_HOW, *EXECUTOR, LANG, *_ACCEPTING, _QUARANTINE, *_UNTIL_SURE, _WATCH), command)
 
 
 def engine_options(command: Command) -> Command:
     """Add the options that every command that runs cases has; `--workers` may mean something else there."""
-    return _with((*_HOW, *_EXECUTOR), command)
+    return _with((*_HOW, *CLUSTER), command)
 
 
 def options_without_output(command: Command) -> Command:
     """Add the same options to a command that has an `-o` of its own."""
-    return _with(
-        (*(option for option in _HOW if option is not OUTPUT), *_EXECUTOR, _WORKERS, LANG, *_ACCEPTING), command
-    )
+    return _with((*(option for option in _HOW if option is not OUTPUT), *EXECUTOR, LANG, *_ACCEPTING), command)
+
+
+def executor_options(command: Command) -> Command:
+    """Add the options that say where to run."""
+    return _with(EXECUTOR, command)
 
 
 def _with(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:

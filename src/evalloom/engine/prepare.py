@@ -165,16 +165,22 @@ def _reading(reading: Reading, target: BuiltTarget) -> Reading:
     return msgspec.structs.replace(reading, rules=rules)
 
 
-def _check_executor(request: RunRequest, options: RunSettings, target: BuiltTarget) -> None:
-    """Refuse what cannot run on a cluster."""
+def check_executor(options: RunSettings, flags: Record) -> None:
+    """Refuse options of a cluster without one, and two clusters at once."""
     if options.executor != "dask":
-        for name, value in (("scheduler", options.scheduler), ("workers", options.workers)):
-            if value and (name in request.options or "executor" not in request.options):
+        for name in ("scheduler", "workers"):
+            if flags.get(name):
                 raise usage_error("bad_option", f"--{name}: goes with --executor dask")
-        return
-    if options.scheduler and options.workers:
+    elif options.scheduler and options.workers:
         message = "--scheduler and --workers: expected one of them, got both: the scheduler has workers of its own"
         raise usage_error("bad_option", message)
+
+
+def _check_executor(request: RunRequest, options: RunSettings, target: BuiltTarget) -> None:
+    """Refuse what cannot run on a cluster."""
+    check_executor(options, request.options)
+    if options.executor != "dask":
+        return
     if request.record or request.replay:
         flag = "--record" if request.record else "--replay"
         raise usage_error("bad_option", f"{flag}: the file is on this machine. Run without --executor dask")

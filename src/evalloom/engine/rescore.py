@@ -19,12 +19,13 @@ from evalloom.core.model import Case, Check
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean
 from evalloom.engine.cases import with_checks
+from evalloom.engine.executor import Executor
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import CHECK_LISTS, scoring_digest
-from evalloom.engine.prepare import refuse_without_sandbox
+from evalloom.engine.prepare import check_executor, refuse_without_sandbox
 from evalloom.engine.results import Results, accepted_by, warn_if_stopped_when_sure
 from evalloom.engine.resume import DamagedRun, case_of, damage_of
-from evalloom.engine.scoring import LocalGrader, Scorer, services
+from evalloom.engine.scoring import Grader, LocalGrader, Scorer, services
 from evalloom.engine.system import Catalog
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
@@ -56,13 +57,18 @@ class RescoreRequest(Struct, frozen=True):
     allow_unscored: bool = False
     added: tuple[Check, ...] = ()
     """Checks of Python code, in addition to those of the file `checks`."""
+    executor: str = ""
+    """Where to score: `local` or `dask`; empty for what evalloom.yaml says."""
+    scheduler: str = ""
+    workers: int | None = None
 
 
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
     """Score a batch again; its old verdicts stay beside the new ones."""
     settings = load_settings(Path(request.config) if request.config else None, catalog.sections)
     judge = request.judge or settings.judge
-    if judge:
+    settings = _with_executor(settings, request)
+    if judge and settings.run.executor != "dask":
         key_of(llm_of(settings, judge))
     if settings.run.allow_code:
         request = msgspec.structs.replace(request, allow_code=True)
@@ -88,14 +94,28 @@ async def _rescore(
         **matchers.functions_of(request.added),
     }
     llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache, ends_on_outage=True), warn)
-    checkers = services(settings, llms, judge, request.allow_code, functions, matchers)
+    grader: Grader
+    cluster: Executor | None = None
+    if settings.run.executor == "dask":
+        from evalloom.engine.cluster.executor import scoring_executor  # deferred: importing Dask takes half a second
+
+        folders = ((settings.folder, own), (Path(request.checks).parent, further), (Path(), request.added))
+        options = msgspec.structs.replace(
+            settings.run, concurrency=request.concurrency, cache=request.use_cache, allow_code=request.allow_code
+        )
+        cluster = scoring_executor(msgspec.structs.replace(settings, run=options), folders, judge, catalog, warn)
+        grader = cluster
+    else:
+        grader = LocalGrader(services(settings, llms, judge, request.allow_code, functions, matchers))
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
     more = [part for part in (config, request.thresholds) if part]
     scoring = scoring_digest(extra, judge, request.allow_code, *more)
     tally = _tally(settings, pass_if)
     with Rescoring(path, secrets_of(settings)) as log:
-        scorer = Scorer(log, tally, LocalGrader(checkers), scoring)
+        scorer = Scorer(log, tally, grader, scoring)
         try:
+            if cluster is not None:
+                await cluster.open()
             # A cut line of the verdicts is of no account, because all are written again.
             damage = [line for line in log.damage if line.file == RUNS]
             named = {CASE}
@@ -121,6 +141,8 @@ async def _rescore(
             raise EvalloomError(error.code, f"{error}. The earlier verdicts stay") from None
         finally:
             await llms.close()
+            if cluster is not None:
+                await cluster.close()
         batch = manifest(path)
         # The answer of --until-sure was about the old verdicts; whether it would have stopped there is not known.
         warn_if_stopped_when_sure(batch, batch.id, warn)
@@ -137,6 +159,14 @@ async def _rescore(
     options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
     accepted = accepted_by(options, batch.options)
     return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
+
+
+def _with_executor(settings: Settings, request: RescoreRequest) -> Settings:
+    """Return the settings with what the request says of where to score."""
+    named = {"executor": request.executor, "scheduler": request.scheduler, "workers": request.workers}
+    run = msgspec.structs.replace(settings.run, **{name: value for name, value in named.items() if value})
+    check_executor(run, named)
+    return msgspec.structs.replace(settings, run=run)
 
 
 def _tally(settings: Settings, pass_if: float | None) -> Tally:

@@ -46,6 +46,7 @@ def combine(targets: Mapping[str, BuiltTarget]) -> BuiltTarget:
         optional=frozenset[str]().union(*(target.optional for target in parts)),
         defaulted=frozenset[str]().union(*(target.defaulted for target in parts)),
         watch=tuple(chain.from_iterable(target.watch for target in parts)),
+        folders=tuple(chain.from_iterable(target.folders for target in parts)),
         secrets=tuple(chain.from_iterable(target.secrets for target in parts)),
         closing=close,
         needs_llm=any(target.needs_llm for target in parts),

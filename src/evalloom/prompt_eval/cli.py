@@ -15,7 +15,7 @@ from evalloom.console.layout import Line, print_lines
 from evalloom.console.options import LANG
 from evalloom.console.outcome import warn
 from evalloom.console.progress import showing
-from evalloom.console.run_options import rate
+from evalloom.console.run_options import EXECUTOR, rate
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Record
 from evalloom.prompt_eval import cli_text as text
@@ -42,6 +42,7 @@ _STEP_OPTIONS = (
     click.option("--no-cache", is_flag=True, help="Do not reuse cached answers at temperature 0."),
     click.option("--max-cost", type=float, metavar="X", help="Stop when the cost reaches X."),
     click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens."),
+    *EXECUTOR,
     click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object."),
 )
 _REDO = click.option("--redo", is_flag=True, help="Run the step again, including finished cases.")
@@ -67,7 +68,8 @@ def _step(command: Command) -> Command:
 
 
 def _step_options(flags: Record) -> StepOptions:
-    run_options = {name: flags[name] for name in ("concurrency", "max_cost", "max_tokens") if flags[name] is not None}
+    names = ("concurrency", "max_cost", "max_tokens", "executor", "scheduler", "workers")
+    run_options = {name: flags[name] for name in names if flags[name] is not None}
     if flags["no_cache"]:
         run_options["cache"] = False
     return StepOptions(

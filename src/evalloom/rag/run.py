@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ from evalloom.rag.reports import RAG_REPORTERS
 from evalloom.rag.retriever import Listener, Retriever, SearchOptions, open_retriever
 from evalloom.rag.target import answer_target, default_digest, load_prompt, retrieval_target
 from evalloom.reports import by_suffix
-from evalloom.settings import Settings, environment, llm_of, secrets
+from evalloom.settings import RunSettings, Settings, environment, llm_of, secrets
 from evalloom.targets import BuiltTarget, TargetOptions
 from evalloom.targets.base import TIMEOUT_S, within
 
@@ -145,8 +146,21 @@ def _target(
         closing=retriever.closing,
         needs_llm=answers is not None,
         may_ask=answers is not None,
+        folders=(Path(search.root),) if retriever.index is not None else (),
+        # The vectors of an index are not made again on each worker, because they cost money.
+        rebuild=partial(_rebuild, search, answers, settings.run, judge) if search.mode == "bm25" else None,
     )
     return target, config
+
+
+def _rebuild(
+    search: SearchOptions, answers: AnswerOptions | None, run: RunSettings, judge: str, options: TargetOptions
+) -> BuiltTarget:
+    """Build the target on another machine, with an index of its own."""
+    assert options.settings is not None
+    settings = msgspec.structs.replace(options.settings, run=run)
+    retriever = open_retriever(msgspec.structs.replace(search, is_frozen=False), settings, Listener(lambda line: None))
+    return _target(retriever, search, answers, settings, judge)[0]
 
 
 def _unindexed_warnings(plan: Plan, retriever: Retriever) -> list[str]:

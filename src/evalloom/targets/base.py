@@ -96,6 +96,8 @@ class BuiltTarget(Struct, frozen=True):
     """Returns why a case does not run under a profile; empty if it does."""
     in_order: bool = False
     """Whether a run uses the outputs of runs before it: they run one after the other, and a batch is not resumed."""
+    folders: tuple[Path, ...] = ()
+    """Folders that it reads from, beside the files in `watch`."""
     rebuild: Rebuild | None = None
     """Builds it again in another process; it can be pickled. None if it exists only here."""
 

@@ -16,7 +16,7 @@ EVALLOOM = [sys.executable, "-m", "evalloom"]
 DASK = [sys.executable, "-m", "dask"]
 SECONDS = 120
 
-CODE = '''\
+CODE = """\
 import os, signal, time
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def where(q):
 
 def reads(q):
     return Path("texts/greeting.txt").read_text() + q
-'''
+"""
 
 
 def make_project(folder: Path, cases: int = 60, target: str = "python:code.py:slow", more: str = "") -> Path:
@@ -185,5 +185,3 @@ def local(folder: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
     batch = Batch(folder, *words)
     code, _, _ = batch.end()
     return code, content(batch.path())
-
-

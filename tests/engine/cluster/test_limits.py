@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from tests.engine.cluster.harness import Batch, Cluster, content, make_project, read_lines
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import resource
 from pathlib import Path
 
 import pytest
-
 from tests.engine.cluster.harness import Batch, Cluster, content, local, make_project, wait_for
 
 pytestmark = [pytest.mark.req("WORK-40"), pytest.mark.slow]
@@ -46,7 +45,7 @@ def test_a_lost_scheduler_ends_the_batch_which_resumes(cluster: Cluster, tmp_pat
 def test_a_worker_added_in_the_middle_takes_part(cluster: Cluster, tmp_path: Path) -> None:
     folder = make_project(tmp_path / "project", 300, "python:code.py:uneven")
     code = (folder / "code.py").read_text()
-    (folder / "code.py").write_text(code.replace("return q\n\ndef where", "time.sleep(0.02); return q\n\ndef where"))
+    (folder / "code.py").write_text(code.replace("return q\n\ndef where", "time.sleep(0.1); return q\n\ndef where"))
     batch = Batch(folder, "--executor", "dask", "--scheduler", cluster.address, "-j", "4")
     batch.wait_for_runs(10)
     cluster.add_worker()

@@ -8,11 +8,11 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+from tests.engine.cluster.harness import Batch, Cluster, make_project
 
 import evalloom
 from evalloom.core.errors import EvalloomError
 from evalloom.engine.cluster import bundle
-from tests.engine.cluster.harness import Batch, Cluster, make_project
 
 pytestmark = pytest.mark.req("WORK-40")
 Evalloom = Callable[..., CompletedProcess[str]]
@@ -80,7 +80,7 @@ def test_a_large_project_is_refused_with_its_largest_files(tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.bin").write_bytes(bytes(3_000_000))
     with pytest.raises(EvalloomError, match=r"model\.bin \(3 MB\)"):
-        bundle.pack(tmp_path, [], [], [])
+        bundle.pack([tmp_path], [], [], [])
 
 
 def test_a_bundle_has_no_hidden_files_and_no_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_a_bundle_has_no_hidden_files_and_no_datasets(tmp_path: Path, monkeypatc
         path.write_text(name)
     (project / "run.sh").chmod(0o755)
     monkeypatch.chdir(project)
-    packed = bundle.pack(project, [], [project / "cases.jsonl"], [])
+    packed = bundle.pack([project], [], [project / "cases.jsonl"], [])
     there = tmp_path / "there"
     bundle.unpack(packed.data, there)
     assert {path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()} == {

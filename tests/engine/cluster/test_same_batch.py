@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.engine.cluster.harness import Batch, Cluster, content, local, make_project
 
 pytestmark = [pytest.mark.req("WORK-40"), pytest.mark.slow]
@@ -70,7 +69,7 @@ def test_a_prompt_with_a_scripted_llm_and_judge(cluster: Cluster, tmp_path: Path
     more = 'llms: {a: {protocol: scripted, file: rules.yaml}}\njudge: a\nchecks: [{judge: "It is a number"}]\n'
     folder = make_project(tmp_path / "project", 20, "prompt:prompt.md", more)
     (folder / "prompt.md").write_text("Say {{q}}")
-    (folder / "rules.yaml").write_text("rules:\n  - answer: '{\"passed\": true, \"score\": 1, \"reason\": \"so\"}'\n")
+    (folder / "rules.yaml").write_text('rules:\n  - answer: \'{"passed": true, "score": 1, "reason": "so"}\'\n')
     code, expected = local(folder)
     batch = Batch(folder, "--executor", "dask", "--scheduler", cluster.address)
     assert batch.end()[0] == code

@@ -42,14 +42,14 @@ class Bundle(Struct, frozen=True):
     """The working folder, from `base`."""
 
 
-def pack(root: Path, extra: Iterable[Path], leave_out: Iterable[Path], secrets: Iterable[str]) -> Bundle:
-    """Pack the files below `root` and further ones; those to leave out are datasets, which travel case by case."""
-    left_out = {path.absolute() for path in leave_out}
-    here, root = Path.cwd(), root.absolute()
-    paths = {path for path in _files_below(root) if path not in left_out}
-    paths.update(path.absolute() for path in extra if path.is_file() and not _is_installed(path))
+def pack(roots: Iterable[Path], extra: Iterable[Path], leave_out: Iterable[Path], secrets: Iterable[str]) -> Bundle:
+    """Pack the files below some folders and further ones, without datasets, which travel case by case."""
+    left_out = {Path(os.path.abspath(path)) for path in leave_out}
+    here, roots = Path.cwd(), [Path(os.path.abspath(root)) for root in roots]
+    paths = {path for root in roots for path in _files_below(root)}
+    paths.update(Path(os.path.abspath(path)) for path in extra if path.is_file() and not _is_installed(path))
     paths -= left_out
-    base = Path(os.path.commonpath([here, root, *(path.parent for path in paths)]))
+    base = Path(os.path.commonpath([here, *roots, *(path.parent for path in paths)]))
     _check_size(paths, base)
     hidden = [form.encode() for secret in secrets for form in forms(secret)]
     files = [_read(path, base, hidden) for path in sorted(paths)]

@@ -20,7 +20,7 @@ from evalloom.core.errors import BudgetSpent
 from evalloom.core.http import sleeping, waiting
 from evalloom.core.model import Case, Run, Scored
 from evalloom.engine.cluster import bundle, wire
-from evalloom.engine.cluster.wire import Control, Event, Hello, Order, Portable
+from evalloom.engine.cluster.wire import NO_TARGET, Control, Event, Hello, Order, Portable
 from evalloom.engine.executor import LocalExecutor
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import Plan
@@ -31,7 +31,7 @@ from evalloom.llms.budget import Budget
 from evalloom.llms.clients import Share
 from evalloom.settings import environment, key_of, keys, llm_of
 from evalloom.settings import secrets as secrets_of
-from evalloom.targets import BuiltTarget, TargetOptions
+from evalloom.targets import TargetOptions
 
 _COALESCE_S = 0.02
 """Events are collected for this long, because each message passes through the scheduler."""
@@ -133,7 +133,7 @@ class Child:
             self._catalog.targets,
             tuple(options.variants),
         )
-        self._target = portable.target(target_options) if portable.target else _NO_TARGET
+        self._target = portable.target(target_options) if portable.target else NO_TARGET
         matchers = self._catalog.matchers
         functions = {
             name: function
@@ -313,13 +313,6 @@ def _is_scored(event: Event) -> bool:
 def _json_text(text: str) -> bytes:
     """Return a text as it stands inside a string of JSON."""
     return msgspec.json.encode(text)[1:-1]
-
-
-async def _cannot_run(inputs: object, context: object) -> object:
-    raise AssertionError("runs are only scored here")
-
-
-_NO_TARGET = BuiltTarget("", "", "", _cannot_run, may_ask=False)  # type: ignore[arg-type]
 
 
 def _cache_home() -> Path:

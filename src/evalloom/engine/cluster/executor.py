@@ -18,12 +18,13 @@ from evalloom.engine.cluster import bundle, wire
 from evalloom.engine.cluster.connection import Connection, SchedulerLost
 from evalloom.engine.cluster.dispatch import MOST_DEATHS_ALONE, Dispatcher, Work, Worker
 from evalloom.engine.cluster.ledger import Ledger
-from evalloom.engine.cluster.wire import Control, Hello, Order, Portable
+from evalloom.engine.cluster.wire import NO_TARGET, Checks, Control, Hello, Order, Portable
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job, run_of
+from evalloom.engine.system import Catalog
 from evalloom.engine.watch import watched_files
 from evalloom.llms.clients import Share
-from evalloom.settings import llm_of
+from evalloom.settings import Settings, llm_of
 from evalloom.settings import secrets as secrets_of
 
 _POLL_S = 1.0
@@ -33,6 +34,8 @@ _GATHER_S = 0.003
 _FIRST_WORKER_S = 60.0
 _NO_WORKER_S = 300.0
 """A batch waits so long for a new worker when it has lost the last one."""
+_UNUSABLE_S = 20.0
+"""The same if those that are there cannot run it."""
 _SETTLE_S = 60.0
 _MOST_BYTES = 4_000_000
 _RETRY_OPEN_S = (1.0, 4.0)
@@ -45,8 +48,10 @@ _GONE = Verdict("scoring", "scoring", "output", "unscored", reason="each worker 
 class DaskExecutor:
     """Runs and scores on the workers of a Dask cluster."""
 
-    def __init__(self, plan: Plan, warn: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, warn: Callable[[str], None], checks: Checks | None = None) -> None:
+        """`checks` are the user's own, with the folders of the files that name them; None for those of the plan."""
         self._plan = plan
+        self._checks = ((plan.settings.folder, plan.checks),) if checks is None else checks
         self._warn = warn
         self._most_workers = _most_workers(plan)
         self._is_sparing = plan.question is not None
@@ -127,20 +132,22 @@ class DaskExecutor:
 
     def _pack(self, plan: Plan) -> None:
         target, settings = plan.target, plan.settings
-        if target.rebuild is None:
+        if target.rebuild is None and target is not NO_TARGET:
             raise bundle.not_portable(f"the target {target.name} cannot be built on another machine")
         root = settings.folder if settings.path else next((path.parent for path in target.watch), Path())
         secrets = [*secrets_of(settings), *target.secrets]
-        datasets = [source.path for source in plan.sources if source.path is not None]
+        # A config that names prompts and tests is a dataset, and the target is read from it.
+        own = {path.absolute() for path in target.watch}
+        datasets = [source.path for source in plan.sources if source.path and source.path.absolute() not in own]
         watched = [path for path in watched_files(plan) if path not in datasets]
-        self._bundle = bundle.pack(root, watched, datasets, secrets)
+        self._bundle = bundle.pack([root, *target.folders], watched, datasets, secrets)
         portable = Portable(
             msgspec.structs.replace(settings, written=None, datasets=[], gates=[]),
             # Limits of the batch are kept here, and the output is written here.
             msgspec.structs.replace(plan.options, max_cost=None, max_tokens=None, max_time=None, output=[]),
             plan.profiles,
             target.rebuild,
-            ((settings.folder, plan.checks),),
+            self._checks,
             plan.judge,
         )
         self._portable = bundle.pack_value(portable, self._bundle.base)
@@ -215,7 +222,7 @@ class DaskExecutor:
         if await self._connection.run_chunk(worker.address, payload, keys):
             return
         # The child process is gone. What it took along is known by now, or it was not there when the chunk came.
-        if self._dispatcher.workers.get(worker.address) is worker and any(key in worker.works for key in keys):
+        if self._is_open(worker) and any(key in worker.works for key in keys):
             self._lose(worker, [], "its process was gone")
             self._reopen(worker.address)
 
@@ -306,9 +313,11 @@ class DaskExecutor:
             self._open_more()
             if self._dispatcher.workers or self._opening:
                 had_worker = loop.time()
-            elif loop.time() - had_worker > _NO_WORKER_S:
-                waited = f"no worker has been there for {_NO_WORKER_S / 60:.0f} minutes"
-                self._stop_with(EvalloomError("no_worker", f"{waited}. {_RESUME}"))
+            elif loop.time() - had_worker > (_UNUSABLE_S if self._known else _NO_WORKER_S):
+                why = "\n".join(self._unusable.values()) or f"none has come for {_NO_WORKER_S / 60:.0f} minutes"
+                self._stop_with(
+                    EvalloomError("no_worker", f"no worker is left that can run this batch: {why}. {_RESUME}")
+                )
             await self._connection.workers_changed(_POLL_S)
 
     def _open_more(self) -> None:
@@ -324,30 +333,32 @@ class DaskExecutor:
         self._open_more()
 
     async def _open_worker(self, address: str) -> None:
-        try:
-            reason = ""
-            for pause in (0.0, *_RETRY_OPEN_S):
-                await asyncio.sleep(pause)
-                opened = await self._connection.open_session(address, self._order, self._bundle)
-                reason = opened if isinstance(opened, str) else self._difference(opened)
-                if not reason or not isinstance(opened, str) or "[worker_failed]" not in opened:
-                    break
-            if address not in self._known:
-                return
-            if reason:
-                self._unusable[address] = f"worker {address}: {reason}"
-                await self._connection.close_sessions([address])
-                if self._dispatcher.workers:
-                    self._warn_once(f"worker {address} is left out: {reason}")
-                return
+        reason = await self._try_open(address)
+        # Others do not wait for a worker that does not start.
+        self._opening.discard(address)
+        for pause in (*_RETRY_OPEN_S, 0.0):
+            if not reason:
+                break
+            self._unusable[address] = f"worker {address}: {reason}"
+            self._start(self._share_out())
+            await self._connection.close_sessions([address])
+            if len(self._unusable) < len(self._known):
+                self._warn_once(f"worker {address} is left out: {reason}")
+            if not pause or "[worker_failed]" not in reason:
+                break
+            await asyncio.sleep(pause)
+            reason = await self._try_open(address)
+        if address in self._known and not reason:
+            self._unusable.pop(address, None)
             self._dispatcher.workers[address] = Worker(address)
             if self._ledger.is_limited:
                 self._ledger.open(address)
-        finally:
-            self._opening.discard(address)
-            self._changed.set()
-        if not self._opening:
-            await self._share_out()
+        await self._share_out()
+
+    async def _try_open(self, address: str) -> str:
+        """Open the batch on a worker; return why that is not possible, or nothing."""
+        opened = await self._connection.open_session(address, self._order, self._bundle)
+        return opened if isinstance(opened, str) else self._difference(opened)
 
     def _difference(self, there: Hello) -> str:
         """Return what a worker has built differently; empty if it is the same."""
@@ -367,7 +378,8 @@ class DaskExecutor:
         """Give each worker its part of the limits; a new one begins when the others have confirmed theirs."""
         async with self._sharing:
             workers = list(self._dispatcher.workers.values())
-            if not workers:
+            self._changed.set()
+            if not workers or self._opening:
                 return
             self._generation += 1
             generation, whole = self._generation, self._plan.options.concurrency
@@ -377,7 +389,7 @@ class DaskExecutor:
             loop = asyncio.get_running_loop()
             end = loop.time() + _SETTLE_S
             while loop.time() < end:
-                there = [worker.address for worker in workers if worker.address in self._dispatcher.workers]
+                there = [worker.address for worker in workers if self._is_open(worker)]
                 if all(self._settled.get(address, 0) >= generation for address in there):
                     break
                 self._changed.clear()
@@ -388,6 +400,10 @@ class DaskExecutor:
             self._changed.set()
         self._start(self._lease())
         self._send_soon()
+
+    def _is_open(self, worker: Worker) -> bool:
+        """Whether this is still the process at its address: another may have taken its place."""
+        return self._dispatcher.workers.get(worker.address) is worker
 
     def _lose(self, worker: Worker, in_flight: list[str] | None, why: str) -> None:
         """Take back the jobs of a worker that died; its client did not get their results."""
@@ -482,6 +498,13 @@ def _unpacked(content: Any, kind: type[Result]) -> Result:
 
 async def _immediately(run: Run) -> Run:
     return run
+
+
+def scoring_executor(
+    settings: Settings, checks: Checks, judge: str, catalog: Catalog, warn: Callable[[str], None]
+) -> DaskExecutor:
+    """Return an executor that scores runs and makes none."""
+    return DaskExecutor(Plan(NO_TARGET, (), catalog, settings, settings.run, judge=judge), warn, checks)
 
 
 def _most_workers(plan: Plan) -> int:

@@ -10,13 +10,25 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from evalloom.core.errors import BatchStop, BudgetSpent, EvalloomError, LlmUnavailable, TargetUnavailable
-from evalloom.core.model import Check, Profile
+from evalloom.core.model import Check, Context, Output, Profile, Record
 from evalloom.llms.clients import WHOLE, Share
 from evalloom.settings import RunSettings, Settings
-from evalloom.targets.base import Rebuild
+from evalloom.targets.base import BuiltTarget, Rebuild
 
 _LENGTH_BYTES = 8
 PROTOCOL = 5
+
+
+Checks = tuple[tuple[Path, tuple[Check, ...]], ...]
+"""Checks, with the folder of the file that names them."""
+
+
+async def _run_nothing(inputs: Record, context: Context) -> Output:
+    raise AssertionError("runs are only scored here")
+
+
+NO_TARGET = BuiltTarget("", "", "", _run_nothing, may_ask=False)
+"""The target of a batch that is only scored again."""
 
 
 class Portable(Struct, frozen=True):
@@ -27,7 +39,7 @@ class Portable(Struct, frozen=True):
     profiles: tuple[Profile, ...] = ()
     target: Rebuild | None = None
     """None where runs are only scored."""
-    checks: tuple[tuple[Path, tuple[Check, ...]], ...] = ()
+    checks: Checks = ()
     """The user's own checks, with the folder of the file that names them."""
     judge: str = ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from evalloom.interop.promptfoo.providers import (
 )
 from evalloom.interop.promptfoo.target import Answer, Column, ConfigTarget
 from evalloom.settings import LlmSettings, key_of, llm_of, resolve, with_llms
-from evalloom.targets.base import BuiltTarget
+from evalloom.targets.base import BuiltTarget, TargetOptions
 
 GRADER = "grader"
 EMBEDDER = "grader embeddings"
@@ -57,6 +58,14 @@ def read_suite(path: Path, options: SuiteOptions) -> Suite | None:
     if document is None:
         return None
     return _Reader(path, document, options).suite()
+
+
+def _rebuild(path: Path, options: TargetOptions) -> BuiltTarget:
+    assert options.settings is not None
+    suite = read_suite(path, SuiteOptions(options.settings, options))
+    if suite is None:
+        raise usage_error("suite_missing", f"{path}: there is no config here any more")
+    return suite.target
 
 
 def _document(path: Path) -> Record | None:
@@ -115,6 +124,7 @@ class _Reader:
             warnings=tuple(self._warnings),
             variants={name: digest_of("column", *self._parts(column), filters) for name, column in columns.items()},
             in_order=in_order,
+            rebuild=partial(_rebuild, self._path),
         )
         return Suite(
             target,

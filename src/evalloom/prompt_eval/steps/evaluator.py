@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,7 +25,7 @@ from evalloom.llms.retry_until_valid import Best, ask
 from evalloom.prompt_eval.dialect import FIELDS, is_reason
 from evalloom.prompt_eval.plan import SCORES, TestPlan
 from evalloom.prompt_eval.scores import Mark, is_score, points_in, strip_incomplete_prefix
-from evalloom.targets.base import BuiltTarget
+from evalloom.targets.base import BuiltTarget, TargetOptions
 
 NAME = "evaluator"
 _VARIABLES = ("prompt_a", "test_case", "result_aftertest")
@@ -185,7 +186,12 @@ def evaluator(plan: TestPlan, prompt_a: str, prompt_b: str) -> BuiltTarget:
         return Output(_record_of(judgement))
 
     digest = digest_of(NAME, [point.id for point in plan.judged], body, prompt_a)
-    return BuiltTarget(name=NAME, kind=NAME, digest=digest, call=judge, needs_llm=True)
+    rebuild = partial(_rebuild, plan, prompt_a, prompt_b)
+    return BuiltTarget(name=NAME, kind=NAME, digest=digest, call=judge, needs_llm=True, rebuild=rebuild)
+
+
+def _rebuild(plan: TestPlan, prompt_a: str, prompt_b: str, options: TargetOptions) -> BuiltTarget:
+    return evaluator(plan, prompt_a, prompt_b)
 
 
 def messages_for(plan: TestPlan, prompt_b: str, prompt_a: str, inputs: Record) -> list[Record]:
