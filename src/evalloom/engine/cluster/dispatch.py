@@ -11,8 +11,9 @@ from evalloom.engine.run import Job
 
 MOST_DEATHS_ALONE = 2
 """So often a job may be the only one in flight when its worker dies, before it counts as the cause."""
-_AHEAD = 32
-"""So many jobs wait at a worker, because a new one takes a moment to get there."""
+AHEAD = 32
+AHEAD_PER_SLOT = 2
+"""So many jobs wait at a worker at least, and for each of its slots, because a new one takes a moment to get there."""
 _MOST_AT_ONCE = 256
 
 
@@ -55,9 +56,10 @@ class Worker:
 class Dispatcher:
     """Distributes work: to all workers evenly, but alone what was twice in flight when a worker died."""
 
-    def __init__(self, ahead: int = _AHEAD) -> None:
+    def __init__(self, is_sparing: bool = False) -> None:
+        """Sparing, only one job waits at a worker: what it has may turn out not to be needed."""
         self.workers: dict[str, Worker] = {}
-        self._ahead = ahead
+        self._is_sparing = is_sparing
         self._queue: deque[Work] = deque()
         self._suspects: deque[Work] = deque()
 
@@ -83,7 +85,7 @@ class Dispatcher:
         free = {
             worker: space
             for worker in workers
-            if not worker.is_for_suspects and (space := worker.slots + self._window(worker) - worker.running) > 0
+            if not worker.is_for_suspects and (space := worker.slots + self._ahead(worker) - worker.running) > 0
         }
         total = sum(free.values())
         number = min(len(self._queue), total)
@@ -131,8 +133,8 @@ class Dispatcher:
         behind = max(workers, key=lambda worker: worker.running - worker.slots)
         return behind if behind.running > behind.slots and not behind.recalled else None
 
-    def _window(self, worker: Worker) -> int:
-        return self._ahead
+    def _ahead(self, worker: Worker) -> int:
+        return 1 if self._is_sparing else max(AHEAD, AHEAD_PER_SLOT * worker.slots)
 
     def _take(self, most: int, worker: Worker) -> Iterator[Work]:
         while most > 0 and self._queue:

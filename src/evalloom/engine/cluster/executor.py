@@ -16,7 +16,7 @@ from evalloom.core.model import Case, Run, Scored, Verdict
 from evalloom.core.text import pluralize
 from evalloom.engine.cluster import bundle, wire
 from evalloom.engine.cluster.connection import Connection, SchedulerLost
-from evalloom.engine.cluster.dispatch import MOST_DEATHS_ALONE, Dispatcher, Work, Worker
+from evalloom.engine.cluster.dispatch import AHEAD, AHEAD_PER_SLOT, MOST_DEATHS_ALONE, Dispatcher, Work, Worker
 from evalloom.engine.cluster.ledger import Ledger
 from evalloom.engine.cluster.wire import NO_TARGET, Checks, Control, Hello, Order, Portable
 from evalloom.engine.plan import Plan
@@ -56,7 +56,7 @@ class DaskExecutor:
         self._most_workers = _most_workers(plan)
         self._is_sparing = plan.question is not None
         self.concurrency = plan.options.concurrency
-        self._dispatcher = Dispatcher(ahead=1) if self._is_sparing else Dispatcher()
+        self._dispatcher = Dispatcher(self._is_sparing)
         self._ledger = Ledger(plan.options.max_cost, plan.options.max_tokens)
         self._connection = Connection(plan.options.scheduler, plan.options.workers, plan.settings.folder)
         self._works: dict[str, Work] = {}
@@ -93,8 +93,8 @@ class DaskExecutor:
         for work in (self._receive(), self._follow_workers(), self._stay_in_touch()):
             self._start(work)
         await self._await_workers()
-        ahead = len(self._dispatcher.workers) if self._is_sparing else max(32 * self._most(), self.concurrency)
-        self.concurrency += ahead
+        most = min(self._most_workers, max(1, len(self._known)))
+        self.concurrency += most if self._is_sparing else max(AHEAD * most, AHEAD_PER_SLOT * self.concurrency)
 
     def run(self, job: Job) -> Awaitable[Run]:
         if job.error or job.skipped or job.blocked:
@@ -486,9 +486,6 @@ class DaskExecutor:
         if message not in self._said:
             self._said.add(message)
             self._warn(message)
-
-    def _most(self) -> int:
-        return min(self._most_workers, max(1, len(self._known)))
 
 
 def _unpacked(content: Any, kind: type[Result]) -> Result:
