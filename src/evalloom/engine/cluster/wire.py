@@ -134,4 +134,7 @@ def as_error(described: tuple[str, ...]) -> BaseException:
     kind, *texts = described
     if kind in _STOPS:
         return _STOPS[kind](*texts)
-    return EvalloomError(texts[0], texts[1], int(texts[2])) if kind == "error" else RemoteBug(*texts)
+    if kind == "bug":
+        return RemoteBug(*texts)
+    code, message, exit_code = texts
+    return EvalloomError(code, message, int(exit_code))

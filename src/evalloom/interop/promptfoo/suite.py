@@ -64,7 +64,7 @@ def _rebuild(path: Path, options: TargetOptions) -> BuiltTarget:
     assert options.settings is not None
     suite = read_suite(path, SuiteOptions(options.settings, options))
     if suite is None:
-        raise usage_error("suite_missing", f"{path}: there is no config here any more")
+        raise usage_error("no_provider", f"{path}: is no config of prompts and providers any more")
     return suite.target
 
 
