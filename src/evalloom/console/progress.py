@@ -64,7 +64,7 @@ def progress_line(live: Live) -> str:
         parts.append(f"{counts['passed'] / counted:.0%} passed")
     elif counts["error"]:
         parts.append(pluralize(counts["error"], "error"))
-    parts += [f"{rate:.1f}/s", f"{live.slots.active} in flight"]
+    parts += [f"{rate:.1f}/s", f"{live.in_flight} in flight"]
     parts += [f"{spent.retries} retries"] * bool(spent.retries)
     parts += [f"cost {spent.cost:.4g}"] * bool(spent.cost)
     if live.total is not None and rate:

@@ -48,9 +48,15 @@ class Live:
         self.tally = Tally()
         self.slots = Slots(1)
         self.total: int | None = None
+        self.most_at_once: int | None = None
+        """How many runs may be in flight; on a cluster, further ones wait at the workers."""
         self.already = 0
         self.started = perf_counter()
         self.running_since = self.started
+
+    @property
+    def in_flight(self) -> int:
+        return self.slots.active if self.most_at_once is None else min(self.slots.active, self.most_at_once)
 
     @property
     def done(self) -> int:
@@ -177,6 +183,8 @@ async def _evaluate(plan: Plan, live: Live, resume: Resume, warn: Callable[[str]
             warn(f"{message} [dependency_not_chosen]")
         with open_log(plan, resume, secrets, warn) as (log, previous):
             live.slots = Slots(executor.concurrency)
+            if executor.concurrency != plan.options.concurrency:
+                live.most_at_once = plan.options.concurrency
             live.tally.pass_if = log.batch.options.get("pass_if")
             until_sure = _until_sure(plan, log.batch, warn) if plan.question else None
             in_order = partial(until_sure.draw, seed=log.batch.id) if until_sure else iter

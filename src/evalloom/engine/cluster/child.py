@@ -36,8 +36,6 @@ from evalloom.targets import TargetOptions
 _COALESCE_S = 0.02
 """Events are collected for this long, because each message passes through the scheduler."""
 _SETTLE_S = 0.05
-CACHE = "EVALLOOM_CLUSTER_HOME"
-"""The variable with the folder whose .evalloom holds the cache of answers on a worker's machine."""
 
 Work = tuple[str, Job | tuple[Case, Run]]
 """The key of a piece of work, and a job to run, or a run to score."""
@@ -148,7 +146,7 @@ class Child:
             options,
             functions=functions,
             judge=portable.judge,
-            home=Path(os.environ.get(CACHE) or _cache_home()),
+            home=Path(os.environ.get(wire.HOME) or _cache_home()),
         )
         judges = [portable.judge, settings.embeddings] if self._target.may_ask else [portable.judge]
         for name in filter(None, [*plan.llm_names(), *judges]):

@@ -38,12 +38,14 @@ class SchedulerLost(Exception):
 class Connection:
     """A connection to a scheduler; without an address, to one that it starts with workers on this machine."""
 
-    def __init__(self, address: str, workers: int | None, folder: Path) -> None:
+    def __init__(self, address: str, workers: int | None, folder: Path, home: Path) -> None:
+        """`folder` has the .env of local workers, and `home` the cache of answers that they share."""
         self.id = f"evalloom-{uuid4().hex[:12]}"
         self.queue = f"{self.id}-results"
         self.address = address
         self._workers = workers
         self._folder = folder
+        self._home = home.absolute()
         self._client: Client | None = None
         self._local: asyncio.subprocess.Process | None = None
         self._changed = asyncio.Event()
@@ -203,7 +205,7 @@ class Connection:
             str(self._workers or os.cpu_count() or 1),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            env=environment(self._folder),
+            env={wire.HOME: str(self._home), **environment(self._folder)},
             # A Ctrl-C in the terminal is for this process, which ends the others in order.
             start_new_session=True,
         )

@@ -31,7 +31,9 @@ _POLL_S = 1.0
 _HEARTBEAT_S = 5.0
 _GATHER_S = 0.003
 """Jobs are collected for this long before they are sent."""
-_FIRST_WORKER_S = 60.0
+_FIRST_WORKER_S = 120.0
+_TOGETHER_S = 15.0
+"""Workers that get ready wait so long for one another."""
 _NO_WORKER_S = 300.0
 """A batch waits so long for a new worker when it has lost the last one."""
 _UNUSABLE_S = 20.0
@@ -58,11 +60,12 @@ class DaskExecutor:
         self.concurrency = plan.options.concurrency
         self._dispatcher = Dispatcher(self._is_sparing)
         self._ledger = Ledger(plan.options.max_cost, plan.options.max_tokens)
-        self._connection = Connection(plan.options.scheduler, plan.options.workers, plan.settings.folder)
+        self._connection = Connection(plan.options.scheduler, plan.options.workers, plan.settings.folder, plan.home)
         self._works: dict[str, Work] = {}
         self._scored: dict[str, Scored] = {}
         self._unusable: dict[str, str] = {}
-        self._opening: set[str] = set()
+        self._opening: dict[str, float] = {}
+        """Workers that are getting ready, and since when."""
         self._known: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._settled: dict[str, int] = {}
@@ -160,16 +163,15 @@ class DaskExecutor:
         """Wait for the first workers; all that are there get ready before one begins."""
         loop = asyncio.get_running_loop()
         end = loop.time() + _FIRST_WORKER_S
-        while not (any(worker.slots for worker in self._dispatcher.workers.values()) and not self._opening):
+        while not any(worker.slots for worker in self._dispatcher.workers.values()):
             self._raise_failure()
             if self._known and not self._opening and len(self._unusable) >= len(self._known):
                 reasons = "\n".join(dict.fromkeys(self._unusable.values()))
                 raise EvalloomError("no_worker", f"no worker of the cluster can run this batch:\n{reasons}")
             if loop.time() > end:
-                hint = "Start some: dask worker " + self._connection.address
-                if not self._known:
-                    raise EvalloomError("no_worker", f"the scheduler has no worker. {hint}")
-                break
+                what = "its workers do not get ready" if self._known else "the scheduler has no worker"
+                hint = f"Start some: dask worker {self._connection.address}"
+                raise EvalloomError("no_worker", f"{what} within {_FIRST_WORKER_S:.0f} s. {hint}")
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), 0.5)
@@ -311,6 +313,8 @@ class DaskExecutor:
             for address in sorted(present - self._known):
                 self._known.add(address)
             self._open_more()
+            if any(not worker.slots for worker in self._dispatcher.workers.values()) and not self._sharing.locked():
+                self._start(self._share_out())
             if self._dispatcher.workers or self._opening:
                 had_worker = loop.time()
             elif loop.time() - had_worker > (_UNUSABLE_S if self._known else _NO_WORKER_S):
@@ -325,8 +329,8 @@ class DaskExecutor:
         for address in sorted(self._known):
             if len(self._dispatcher.workers) + len(self._opening) >= self._most_workers:
                 return
-            if address not in self._dispatcher.workers and address not in self._opening | self._unusable.keys():
-                self._opening.add(address)
+            if not any(address in seen for seen in (self._dispatcher.workers, self._opening, self._unusable)):
+                self._opening[address] = asyncio.get_running_loop().time()
                 self._start(self._open_worker(address))
 
     def _reopen(self, address: str) -> None:
@@ -335,7 +339,7 @@ class DaskExecutor:
     async def _open_worker(self, address: str) -> None:
         reason = await self._try_open(address)
         # Others do not wait for a worker that does not start.
-        self._opening.discard(address)
+        self._opening.pop(address, None)
         for pause in (*_RETRY_OPEN_S, 0.0):
             if not reason:
                 break
@@ -379,7 +383,7 @@ class DaskExecutor:
         async with self._sharing:
             workers = list(self._dispatcher.workers.values())
             self._changed.set()
-            if not workers or self._opening:
+            if not workers or self._is_opening():
                 return
             self._generation += 1
             generation, whole = self._generation, self._plan.options.concurrency
@@ -400,6 +404,11 @@ class DaskExecutor:
             self._changed.set()
         self._start(self._lease())
         self._send_soon()
+
+    def _is_opening(self) -> bool:
+        """Whether workers are getting ready that the others wait for, so that limits are shared out once."""
+        now = asyncio.get_running_loop().time()
+        return any(now - since < _TOGETHER_S for since in self._opening.values())
 
     def _is_open(self, worker: Worker) -> bool:
         """Whether this is still the process at its address: another may have taken its place."""

@@ -15,6 +15,8 @@ from evalloom.llms.clients import WHOLE, Share
 from evalloom.settings import RunSettings, Settings
 from evalloom.targets.base import BuiltTarget, Rebuild
 
+HOME = "EVALLOOM_CLUSTER_HOME"
+"""The variable with the folder whose .evalloom holds the cache of answers on a worker's machine."""
 _LENGTH_BYTES = 8
 PROTOCOL = 5
 
