@@ -106,7 +106,7 @@ class Dispatcher:
 
         `in_flight` are the keys of the jobs that had begun; None if that is unknown, and each may have.
         """
-        keys = worker.works.keys() if in_flight is None else set(in_flight)
+        keys = set(worker.works if in_flight is None else in_flight)
         is_alone = len(worker.works) == 1
         lost = list(worker.works.values())
         worker.works.clear()
