@@ -35,6 +35,12 @@ def poison(q):
         os.kill(os.getpid(), signal.SIGKILL)
     return q
 
+def kills_the_worker(q):
+    if q == "21":
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(10)
+    return q
+
 def leaves(q):
     if q == "21":
         os._exit(3)
@@ -75,14 +81,14 @@ class Cluster:
         )
         self.address: str = wait_for(self._address)
 
-    def add_worker(self, **environment: str) -> subprocess.Popen[bytes]:
+    def add_worker(self, restarts: bool = False, **environment: str) -> subprocess.Popen[bytes]:
         """Start a worker, and wait until it is registered."""
         number = len(self.workers)
         log = self._folder / f"worker-{number}.log"
         scratch = self._folder / f"scratch-{number}"
         worker = self._start(
-            "worker", self.address, "--nthreads", "1", "--no-dashboard", "--no-nanny", "--local-directory",
-            str(scratch), log=log, **environment,
+            "worker", self.address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(scratch),
+            "--nanny" if restarts else "--no-nanny", log=log, **environment,
         )  # fmt: skip
         self.workers.append(worker)
         wait_for(lambda: log.exists() and b"Registered to" in log.read_bytes())
@@ -90,8 +96,14 @@ class Cluster:
 
     def close(self) -> None:
         for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait()
+            # A nanny ends its worker when it is asked to end.
+            process.terminate()
+        for process in (*self.workers, self.scheduler):
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
 
     def _address(self) -> str:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from time import sleep
 
 import pytest
 from tests.engine.cluster.harness import Batch, Cluster, content, local, make_project, wait_for
@@ -67,6 +68,33 @@ def test_a_case_that_kills_its_worker_every_time_is_an_error(cluster: Cluster, t
     assert errors.keys() == {"c21"}
     assert "[worker_lost]" in errors["c21"]
     assert len(verdicts) == 59
+
+
+def test_a_case_that_kills_the_worker_itself_is_an_error(cluster: Cluster, tmp_path: Path) -> None:
+    for worker in cluster.workers:
+        worker.kill()
+    for _ in range(2):
+        cluster.add_worker(restarts=True)
+    folder = make_project(tmp_path / "project", 60, "python:code.py:kills_the_worker")
+    batch = Batch(folder, "--executor", "dask", "--scheduler", cluster.address)
+    ended, _, err = batch.end()
+    assert ended == 1, err
+    runs, _ = content(batch.path())
+    errors = {run["case_id"]: run["error"] for run in runs.values() if run.get("error")}
+    assert len(runs) == 60 and errors.keys() == {"c21"}
+
+
+def test_ctrl_c_while_there_is_no_worker(cluster: Cluster, tmp_path: Path) -> None:
+    for worker in cluster.workers:
+        worker.kill()
+        worker.wait()
+    folder = make_project(tmp_path / "project")
+    batch = Batch(folder, "--executor", "dask", "--scheduler", cluster.address)
+    sleep(4)
+    assert batch.process.poll() is None
+    batch.stop()
+    ended, _, _ = batch.end()
+    assert ended in (3, 130)
 
 
 def test_a_slow_worker_does_not_keep_the_others_waiting(cluster: Cluster, tmp_path: Path) -> None:

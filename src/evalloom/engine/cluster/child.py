@@ -81,7 +81,7 @@ class Child:
         self._has_events = asyncio.Event()
         self._wants_lease = asyncio.Event()
         self._budget = LeasedBudget(self._wants_lease)
-        self._over: tuple[str, ...] | None = None
+        self._redactor = keys.Redactor(())
 
     async def serve(self, source: int) -> None:
         """Build the plan, say hello, and work until the pipe closes."""
@@ -96,7 +96,9 @@ class Child:
         try:
             await self._open(order)
         except BaseException as error:
-            await self._send("failed", wire.describe_error(error, traceback.format_exc()))
+            described = wire.describe_error(error, traceback.format_exc())
+            # The message of a user's module that cannot be imported may hold a key.
+            await self._send("failed", tuple(map(self._redactor.text, described)))
             if isinstance(error, Exception):
                 return
             raise
@@ -120,6 +122,7 @@ class Child:
         self._root, self._base = (_json_text(path) for path in (os.environ[bundle.ROOT], order.base))
         portable: Portable = bundle.unpack_value(order.portable, Path(os.environ[bundle.ROOT]))
         settings, options = portable.settings, portable.options
+        self._redactor = keys.Redactor(secrets_of(settings))
         if options.allow_code:
             refuse_without_sandbox()
         target_options = TargetOptions(
@@ -171,9 +174,8 @@ class Child:
             self._tell(self._lease_event(message.generation))
         if message.over:
             self._budget.end(message.over)
-            self._over = ("budget", message.over)
             while self._pending:
-                self._tell(Event("stop", self._pending.popleft()[0], self._over))
+                self._tell(Event("stop", self._pending.popleft()[0], ("budget", message.over)))
         for _ in range(min(message.recall, len(self._pending))):
             self._tell(Event("returned", self._pending.pop()[0]))
 
@@ -247,7 +249,7 @@ class Child:
             self._fail(key, error)
 
     def _fail(self, key: str, error: BaseException) -> None:
-        described = wire.describe_error(error, traceback.format_exc())
+        described = tuple(map(self._redactor.text, wire.describe_error(error, traceback.format_exc())))
         self._tell(Event("stop", key, described))
         if described[0] == "llm":
             self._tell(Event("outage", "", self._executor.in_outage()))
@@ -264,7 +266,7 @@ class Child:
         return encoded if self._redactor.is_clean(text) else self._redactor.text(text).encode()
 
     def _warn(self, message: str) -> None:
-        self._tell(Event("warn", "", self._redactor.text(message) if hasattr(self, "_redactor") else message))
+        self._tell(Event("warn", "", self._redactor.text(message)))
 
     def _tell(self, event: Event) -> None:
         self._events.append(event)

@@ -73,7 +73,7 @@ class DaskExecutor:
         self._sharing = asyncio.Lock()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
-        self._is_gathering = False
+        self._is_gathering = self._is_over = False
         self._said: set[str] = set()
         self._outages: dict[str, None] = {}
 
@@ -443,7 +443,10 @@ class DaskExecutor:
     # -- limits and budget ----------------------------------------------------------------------------------------
 
     async def _lease(self) -> None:
+        if self._is_over:
+            return
         if over := self._ledger.over:
+            self._is_over = True
             self._stop_with(BudgetSpent(over))
             await self._announce({address: Control(over=over) for address in self._dispatcher.workers})
             return

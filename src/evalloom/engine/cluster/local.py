@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import warnings
 from tempfile import TemporaryDirectory
 
 
@@ -15,12 +16,15 @@ def main() -> None:
 
     # The client says what matters, and how a cluster ends does not.
     logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
     with TemporaryDirectory(prefix="evalloom-workers-", ignore_cleanup_errors=True) as folder:
         cluster = LocalCluster(  # type: ignore[no-untyped-call]
             n_workers=int(sys.argv[1]),
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            # Only this machine may reach it.
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
             local_directory=folder,
         )
         print(cluster.scheduler_address, flush=True)
