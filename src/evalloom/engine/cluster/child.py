@@ -33,7 +33,7 @@ from evalloom.settings import environment, key_of, keys, llm_of
 from evalloom.settings import secrets as secrets_of
 from evalloom.targets import TargetOptions
 
-_COALESCE_S = 0.02
+_COALESCE_S = 0.05
 """Events are collected for this long, because each message passes through the scheduler."""
 _SETTLE_S = 0.05
 
@@ -201,7 +201,7 @@ class Child:
                 key, body = self._pending.popleft()
                 slots.active += 1
                 # Before it begins: if it ends this process, the worker has to know which jobs were in flight.
-                os.write(self._begun, wire.frame(key.encode()))
+                os.write(self._begun, f"{key}\n".encode())
                 task = asyncio.create_task(self._do(key, body))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

@@ -85,7 +85,9 @@ class Dispatcher:
         free = {
             worker: space
             for worker in workers
-            if not worker.is_for_suspects and (space := worker.slots + self._ahead(worker) - worker.running) > 0
+            # One with half of what may wait there has enough for now: few large chunks cost less than many small ones.
+            if not worker.is_for_suspects
+            and (space := worker.slots + self._ahead(worker) - worker.running) > self._ahead(worker) // 2
         }
         total = sum(free.values())
         number = min(len(self._queue), total)
