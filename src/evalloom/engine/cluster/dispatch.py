@@ -14,6 +14,7 @@ MOST_DEATHS_ALONE = 2
 AHEAD = 32
 AHEAD_PER_SLOT = 2
 """So many jobs wait at a worker at least, and for each of its slots, because a new one takes a moment to get there."""
+MOST_APPETITE = 4
 _MOST_AT_ONCE = 256
 
 
@@ -46,6 +47,9 @@ class Worker:
         self.works: dict[str, Work] = {}
         self.is_for_suspects = False
         self.recalled = False
+        self.appetite = 1
+        """How many times the usual number of jobs wait there: more where they are done before others arrive."""
+        self.has_worked = False
 
     @property
     def running(self) -> int:
@@ -82,6 +86,9 @@ class Dispatcher:
         yield from self._for_suspects(workers)
         while self._queue and self._queue[0].is_done():
             self._queue.popleft()
+        for worker in workers if self._queue else ():
+            if worker.has_worked and not worker.running:
+                worker.appetite = min(2 * worker.appetite, MOST_APPETITE)
         free = {
             worker: space
             for worker in workers
@@ -136,7 +143,7 @@ class Dispatcher:
         return behind if behind.running > behind.slots and not behind.recalled else None
 
     def _ahead(self, worker: Worker) -> int:
-        return 1 if self._is_sparing else max(AHEAD, AHEAD_PER_SLOT * worker.slots)
+        return 1 if self._is_sparing else worker.appetite * max(AHEAD, AHEAD_PER_SLOT * worker.slots)
 
     def _take(self, most: int, worker: Worker) -> Iterator[Work]:
         while most > 0 and self._queue:
@@ -146,6 +153,7 @@ class Dispatcher:
             most -= 1
             work.worker = worker
             worker.works[work.key] = work
+            worker.has_worked = True
             yield work
 
     def _for_suspects(self, workers: list[Worker]) -> Iterator[tuple[Worker, list[Work]]]:

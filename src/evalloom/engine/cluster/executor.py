@@ -16,7 +16,15 @@ from evalloom.core.model import Case, Run, Scored, Verdict
 from evalloom.core.text import pluralize
 from evalloom.engine.cluster import bundle, wire
 from evalloom.engine.cluster.connection import Connection, SchedulerLost
-from evalloom.engine.cluster.dispatch import AHEAD, AHEAD_PER_SLOT, MOST_DEATHS_ALONE, Dispatcher, Work, Worker
+from evalloom.engine.cluster.dispatch import (
+    AHEAD,
+    AHEAD_PER_SLOT,
+    MOST_APPETITE,
+    MOST_DEATHS_ALONE,
+    Dispatcher,
+    Work,
+    Worker,
+)
 from evalloom.engine.cluster.ledger import Ledger
 from evalloom.engine.cluster.wire import NO_TARGET, Checks, Control, Hello, Order, Portable
 from evalloom.engine.plan import Plan
@@ -97,7 +105,8 @@ class DaskExecutor:
             self._start(work)
         await self._await_workers()
         most = min(self._most_workers, max(1, len(self._known)))
-        self.concurrency += most if self._is_sparing else max(AHEAD * most, AHEAD_PER_SLOT * self.concurrency)
+        ahead = MOST_APPETITE * max(AHEAD * most, AHEAD_PER_SLOT * self.concurrency)
+        self.concurrency += most if self._is_sparing else ahead
 
     def run(self, job: Job) -> Awaitable[Run]:
         if job.error or job.skipped or job.blocked:
