@@ -63,9 +63,10 @@ class Connection:
         if not self.address:
             self.address = await self._start_local()
         try:
-            self._client = await distributed.Client(
+            self._client = distributed.Client(
                 self.address, asynchronous=True, timeout=_CONNECT_S, set_as_default=False, name="evalloom"
             )
+            await self._client
             self._results = await distributed.Queue(self.queue, client=self._client)
         except (OSError, TimeoutError, ValueError, ImportError, TypeError) as error:
             hint = "Is it running, and may this machine reach it? Start one: dask scheduler"
@@ -155,7 +156,7 @@ class Connection:
     async def close(self) -> None:
         """Disconnect, and end what was started here."""
         if self._client is not None:
-            with suppress(Exception):  # the scheduler may be gone
+            with suppress(Exception):  # the scheduler may be gone, or has never been there
                 self._results.close()
             with suppress(Exception, asyncio.CancelledError):  # as above
                 await asyncio.wait_for(self._client.close(timeout=2), 5)  # type: ignore[no-untyped-call]
