@@ -68,6 +68,7 @@ def test_flags_that_do_not_go_together(tmp_path: Path, evalloom: Evalloom, flags
     assert done.returncode == 2 and says in done.stderr
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there(tmp_path: Path, evalloom: Evalloom) -> None:
     make_project(tmp_path, 3)
     done = evalloom("run", "--executor", "dask", "--scheduler", NOWHERE)
