@@ -15,7 +15,7 @@ import msgspec
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, repair_tail
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
-from evalloom.files.write import atomic_writer
+from evalloom.files.write import atomic_writer, sync_names
 
 _SYNC_EVERY_S = 0.1
 _MAX_DEPTH = 200
@@ -47,7 +47,7 @@ class Log:
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self._runs_path = (path / RUNS).absolute()
             self._runs_size = os.fstat(self._runs).st_size
-            self.write_manifest(batch)
+            self._write_manifest(batch)
         except BaseException:
             self._close_files()
             raise
@@ -67,7 +67,11 @@ class Log:
         self.append(self._verdicts, VERDICTS, scored)
 
     def write_manifest(self, batch: Batch) -> None:
-        """Replace batch.json atomically."""
+        """Replace batch.json atomically, after everything is on disk that it may speak of."""
+        self._sync.flush()
+        self._write_manifest(batch)
+
+    def _write_manifest(self, batch: Batch) -> None:
         # Before the folder is created again.
         self._check_runs()
         self.batch = batch
@@ -183,46 +187,39 @@ class _Syncer:
         self._check = check
         self._handles = handles
         self._end = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._end.set()
         self._thread.join()
-        self._sync()
+        self.flush()
 
     def _sync_until_closed(self) -> None:
-        _sync_names(self._path)
+        # The folder of the batch, that of all batches and .evalloom may be new.
+        sync_names(*list(self._path.parents)[:3])
         while not self._end.wait(_SYNC_EVERY_S):
-            self._sync()
+            self.flush()
 
-    def _sync(self) -> None:
-        if not self.is_due:
-            return
-        self.is_due = False
-        try:
-            for handle in self._handles:
-                os.fsync(handle)
-            self._check()
-        except OSError as error:
-            self.error = _unwritable(self._shown_path, error)
-        except EvalloomError as error:
-            self.error = error
+    def flush(self) -> None:
+        """Sync what was written since the last time."""
+        with self._lock:
+            if not self.is_due:
+                return
+            self.is_due = False
+            try:
+                for handle in self._handles:
+                    os.fsync(handle)
+                self._check()
+            except OSError as error:
+                self.error = _unwritable(self._shown_path, error)
+            except EvalloomError as error:
+                self.error = error
 
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
-
-
-def _sync_names(path: Path) -> None:
-    """Sync the names of new files, where folders can be synced."""
-    for folder in (path, path.parent):
-        with suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
 
 
 def _truncate(handle: int, written: int) -> None:

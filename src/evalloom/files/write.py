@@ -34,6 +34,7 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
         temporary = None
+        sync_names(target.parent)
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
@@ -41,6 +42,17 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
             # On a read-only disk this raises even for a file that does not exist.
             with suppress(OSError):
                 temporary.unlink()
+
+
+def sync_names(*folders: Path) -> None:
+    """Write the names of new files to disk, where folders can be synced, so that they survive a loss of power."""
+    for folder in folders:
+        with suppress(OSError):
+            handle = os.open(folder, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
 
 
 def refuse_unwritable(path: Path) -> None:
