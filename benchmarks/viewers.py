@@ -158,7 +158,7 @@ def view(stop: threading.Event) -> None:
 
 
 @contextmanager
-def serving(folder: Path, *command: str) -> Iterator[None]:
+def serving(folder: Path, *command: str) -> Iterator[subprocess.Popen[bytes]]:
     """Serve a folder for the time of a block."""
     port = int(re.findall(r"--port (\d+)", " ".join(command))[0])
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -169,7 +169,7 @@ def serving(folder: Path, *command: str) -> Iterator[None]:
                 break
             except OSError:
                 time.sleep(0.1)
-        yield
+        yield process
     finally:
         process.terminate()
         process.wait()
