@@ -73,12 +73,18 @@ def page_environment(folders: Sequence[Path], language: Language) -> Environment
         "breakable": breakable,
         "lang": lang_attribute,
         "pluralize": pluralize,
+        "sentence": sentence,
         "shorten": shorten,
         "thousands": "{:,}".format,
         "user": user_text,
         "visible_spaces": visible_spaces,
     }
     return environment
+
+
+def sentence(words: str) -> str:
+    """Begin words with a capital: a heading made of a term that is lower case in sentences."""
+    return words[:1].upper() + words[1:]
 
 
 def user_text(text: str) -> Markup:
