@@ -322,6 +322,7 @@ PHRASES: dict[str, str] = {
     "go to the batches": "转到批次列表",
     "id, input, output, reason …": "编号、输入、输出、原因……",
     "id, target, file": "编号、目标、文件",
+    "incomplete log": "日志不完整",
     "interrupted": "已中断",
     "line {n}": "第 {n} 行",
     "llm": "模型名称",
