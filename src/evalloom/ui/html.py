@@ -22,7 +22,7 @@ from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible, visible_spaces
 
 TEMPLATES = Path(__file__).with_name("templates")
-_BREAKS = lazy_pattern(r"_|@(?!\d)")
+_BREAKS = lazy_pattern(r"[_/:]|@(?!\d)")
 
 
 def render(
@@ -99,7 +99,7 @@ def lang_attribute(text: str) -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may wrap after each `_` and `@`."""
+    """A name that may wrap after each `_`, `/`, `:` and `@`."""
     # Not within `hit@3`, whose number belongs to it.
     return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(visible(name)))))
 
