@@ -324,6 +324,7 @@ DIALECT = Dialect(
     to_case=to_case,
     optional_id=optional_id,
     expand_in=expand,
+    added_fields=("basePath",),
     beside_inputs=(OPTIONS,),
     expectations=("assert", "__expected"),
     check_paths=check_paths,
