@@ -79,8 +79,10 @@ def _set_findings(written: Record, at: Path, variables: Record | None, base: str
 def _single_findings(written: Record, at: Path, variables: Record | None, base: str | None) -> Iterator[Remark]:
     type_, _ = types.base_type(written)
     yield from _number_findings(written, at)
-    yield from transform_findings(written, at, ("transform", "contextTransform"), base)
-    yield from grader_findings(written, at, type_)
+    if base is not None:
+        yield from transform_findings(written, at, ("transform", "contextTransform"), base)
+    if type_ in _GRADED:
+        yield from grader_findings(written, at, type_)
     if type_ not in types.TYPES and not type_.startswith(types.RED_TEAM):
         hint = did_you_mean(type_, types.TYPES) or ". Write one of these, or 'checks:' in evalloom.yaml: docs/checks.md"
         message = f"{show_path(at)}.type: expected a known type, got {quote(type_)}, so it will not be scored{hint}"
@@ -131,6 +133,10 @@ def _value_findings(
     written: Record, type_: str, at: Path, variables: Record | None, base: str | None
 ) -> Iterator[Remark]:
     value = written["value"]
+    is_text = isinstance(value, str) and bool(value.strip())
+    if is_text and "{" not in value and not is_file(value) and type_ not in ("regex", "is-json"):
+        # Most values are a text without templates, which suits every other type.
+        return
     path = (*at, "value")
     field = show_path(path)
     if is_file(value) or (isinstance(value, list) and any(map(is_file, value))):

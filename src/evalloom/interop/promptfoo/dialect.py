@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
@@ -181,7 +182,9 @@ def _test(record: Record) -> _Test:
 def _object_test(record: Record) -> _Test:
     default = default_of(record)
     written = record.get("assert")
-    meta = {**_remaining_fields(default), **_remaining_fields(record)}
+    meta = _remaining_fields(record)
+    if default:
+        meta = {**_remaining_fields(default), **meta}
     if not isinstance(record.get("vars"), dict | None):
         meta["vars"] = record["vars"]
     if options := with_default(record, default, "options"):
@@ -270,8 +273,10 @@ def to_case(record: Record, origin: Origin) -> Case:
     written = [*[item for _, item in test.asserts], *_default_asserts(record)]
     if (threshold := asserts.number(test.threshold)) is not None:
         meta["threshold"] = threshold
+    tags: tuple[str, ...] = ()
     if test.metadata:
         meta["metadata"] = test.metadata
+        tags = tuple(dict.fromkeys(text_list(test.metadata.get("tags"))))
     if options and (sent := written_options(options)):
         meta[OPTIONS] = sent
     if reference := meta.pop("assertScoringFunction", None):
@@ -280,15 +285,14 @@ def to_case(record: Record, origin: Origin) -> Case:
             meta["scoring_function"] = step
         else:
             shared = {**shared, "unsupported": f"assertScoringFunction: {problem}"}
+    checks: list[Check] = []
+    for index, item in enumerate(written):
+        checks += asserts.checks(item, test.vars, index, shared, base)
     return Case(
         id="",
         inputs=test.vars,
-        checks=tuple(
-            check
-            for index, item in enumerate(written)
-            for check in asserts.checks(item, test.vars, index, shared, base)
-        ),
-        tags=tuple(dict.fromkeys(text_list(test.metadata.get("tags")))),
+        checks=tuple(checks),
+        tags=tags,
         meta=meta,
         raw=record,
         origin=origin,
@@ -298,7 +302,11 @@ def to_case(record: Record, origin: Origin) -> Case:
 def _base_of(record: Record, origin: Origin) -> str:
     """The folder that files of a test are relative to: that of its config, or of the file that it is in."""
     base = record.get("basePath")
-    return base if isinstance(base, str) else os.path.dirname(origin.file)
+    return base if isinstance(base, str) else _folder_of(origin.file)
+
+
+# All tests of a dataset are in a few files.
+_folder_of = lru_cache(64)(os.path.dirname)
 
 
 def check_paths(record: Record) -> Iterator[Path]:
