@@ -126,6 +126,8 @@ class Dialect(Struct, frozen=True):
     """Yields the records in a document such as a config file; None if it is not of this format."""
     expand_in: Callable[[Record, Surroundings], Expanded | None] | None = None
     """As `expand`, for a format whose documents use other files."""
+    added_fields: tuple[str, ...] = ()
+    """The fields that `expand_in` adds to records for their own use."""
     pairing: Pairing | None = None
     """Pairs of cases that need both sides."""
     category: Callable[[Record], str] = lambda record: ""

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from msgspec import Struct
 
-from evalloom.core.model import Check, Finding, Need, Origin, Path, Place, Record, Remark, Severity, show_path, warning
+from evalloom.core.model import (
+    Case,
+    Check,
+    Finding,
+    Need,
+    Origin,
+    Path,
+    Place,
+    Record,
+    Remark,
+    Severity,
+    show_path,
+    warning,
+)
 from evalloom.data.checks import FIELD, CheckLists, CheckRules, looks_like_checks, names_checks
 from evalloom.data.dataset import not_object
 from evalloom.data.dialect import Dialect, Rules
@@ -94,9 +107,17 @@ class Checker(Struct, frozen=True):
     declared: frozenset[str] = frozenset()
     """The inputs that the target declares."""
 
-    def check(self, items: Iterable[Row | Problem | Lines], full: Collection[str] = ()) -> Block:
-        """Check one block of the file; findings of the codes in `full` are only counted."""
-        builder = _BlockBuilder(self, full)
+    def check(
+        self,
+        items: Iterable[Row | Problem | Lines],
+        full: Collection[str] = (),
+        add_name: Callable[[Case], None] | None = None,
+    ) -> Block:
+        """Check one block of the file; findings of the codes in `full` are only counted.
+
+        `add_name` gets each case that is read whole.
+        """
+        builder = _BlockBuilder(self, full, add_name)
         for item in items:
             if isinstance(item, Lines):
                 builder.add_lines(item)
@@ -126,8 +147,9 @@ class Checker(Struct, frozen=True):
 class _BlockBuilder:
     """Collects findings, keys and dependencies while one block is checked."""
 
-    def __init__(self, checker: Checker, full: Collection[str]) -> None:
+    def __init__(self, checker: Checker, full: Collection[str], add_name: Callable[[Case], None] | None) -> None:
         self._checker = checker
+        self._add_name = add_name
         self._dialect = checker.dialect
         self._quota = FindingQuota(full)
         self._cases = 0
@@ -201,13 +223,16 @@ class _BlockBuilder:
     def _add_checks(self, record: Record, row: Row, reported: set[Path], rules: CheckRules) -> None:
         """Warn about each check that no run can score, and note what the others need (WORK-2)."""
         checker, dialect = self._checker, self._dialect
-        case = next(iter(dialect.multiplied(record)), record)
-        checks = checker.formats.case(dialect, case, Origin(checker.file, row.line), checker.check_lists).checks
+        first = next(iter(dialect.multiplied(record)), record)
+        origin = Origin(row.file or checker.file, row.line, row.column)
+        case = checker.formats.case(dialect, first, origin, checker.check_lists)
+        if self._add_name is not None and dialect.multiply is None:
+            self._add_name(case)
         read = checker.formats.check_list(dialect, record, checker.check_lists) if FIELD in record else None
         if read is not None:
             self._note(("checks_read", FIELD), row.line, row.column)
         paths: list[Path] | None = None
-        for number, check in enumerate(checks):
+        for number, check in enumerate(case.checks):
             why, need = self._foreseen(check, rules)
             if need:
                 self._note((f"needs_{need}", check.kind), row.line, row.column)

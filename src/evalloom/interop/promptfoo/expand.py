@@ -108,13 +108,15 @@ class Expander:
         """Yield the records that a test stands for: one for each combination of its variables."""
         if self._is_plain(test, default):
             record = {**test, "defaultTest": default} if default is not None else test
-            yield _described(record, {**object_in(default or {}, "vars"), **object_in(test, "vars")})
+            if "description" in record:
+                record = _described(record, config.with_default(test, default or {}, "vars"))
+            yield record
             return
         record = yield from self._without_files(test, ())
         defaults = default if isinstance(default, dict) else {}
         own, shared = object_in(record, "vars"), object_in(defaults, "vars")
         values = {**shared, **own}
-        if transform := config.options_of(record, defaults).get("transformVars"):
+        if transform := config.with_default(record, defaults, "options").get("transformVars"):
             values = yield from self._transformed(transform, values)
             # None, so that nobody applies that of the defaults again.
             record = {**record, "options": {**object_in(record, "options"), "transformVars": None}}
