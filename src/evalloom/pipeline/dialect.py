@@ -37,24 +37,25 @@ def sniff_v1(record: Record) -> str:
 def to_case(record: Record, origin: Origin) -> Case:
     """Convert a record to a case with checks on outputs, steps and aggregation, as configured (PIPE-10)."""
     record_v2 = canonical(record)
-    fields = dict(record_v2)
-    for name, default in DEFAULTS.items():
-        value = record_v2.get(name)
+    fields = {**DEFAULTS, **record_v2}
+    for name in record_v2.keys() & DEFAULTS.keys():
+        default = DEFAULTS[name]
         # A field of the wrong type has its own finding and counts as absent; None as the default allows any type.
-        fields[name] = value if default is None or type(value) is type(default) else default
+        if default is not None and type(fields[name]) is not type(default):
+            fields[name] = default
     checked = _evaluated(fields)
     limits = tuple(extensions.baseline_checks(fields)) if "performance_baseline" in fields else ()
     return Case(
         id=str(fields["id"]),
         inputs=fields["inputs"],
         checks=(*_checks(fields, checked, names_outputs(record)), *limits),
-        tags=tuple(tag for tag in fields["tags"] if isinstance(tag, str)),
+        tags=tuple([tag for tag in fields["tags"] if isinstance(tag, str)]),
         needs=extensions.needs_of(fields) if "depends_on" in fields else (),
         meta={
-            name: value
-            for name, value in fields.items()
+            name: fields[name]
+            for name in record_v2
             if name not in ("id", "tags", "inputs", *checked)
-            and (name not in DEFAULTS or value != DEFAULTS[name])
+            and (name not in DEFAULTS or fields[name] != DEFAULTS[name])
             and not (limits and name == "performance_baseline")
         },
         raw=record,
