@@ -47,11 +47,14 @@ class Log:
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self._runs_path = (path / RUNS).absolute()
             self._runs_size = os.fstat(self._runs).st_size
-            self.write_manifest(batch)
+            # The thread syncs the manifest of a new batch, before any of its runs. Not on Windows, where a file that
+            # is open cannot be replaced.
+            is_new = os.name != "nt" and not (path / MANIFEST).exists()
+            self._write_manifest(batch, is_synced=not is_new)
         except BaseException:
             self._close_files()
             raise
-        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs)
+        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs, is_new)
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
@@ -70,9 +73,12 @@ class Log:
         """Replace batch.json atomically."""
         # Before the folder is created again.
         self._check_runs()
+        self._write_manifest(batch)
+
+    def _write_manifest(self, batch: Batch, is_synced: bool = True) -> None:
         self.batch = batch
         text = msgspec.json.format(bytes(self._encode(batch)), indent=2)
-        with atomic_writer(self.path / MANIFEST) as stream:
+        with atomic_writer(self.path / MANIFEST, is_synced) as stream:
             stream.write(text + b"\n")
 
     def close(self) -> None:
@@ -175,13 +181,15 @@ class Rescoring:
 class _Syncer:
     """Syncs the names of the files to disk once, and their content ten times a second, in a thread."""
 
-    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None]) -> None:
+    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None], syncs_manifest: bool) -> None:
+        """With `syncs_manifest`, the manifest is not on disk yet."""
         self.is_due = False
         self.error: EvalloomError | None = None
         self._shown_path = path
         self._path = path.absolute()
         self._check = check
         self._handles = handles
+        self._syncs_manifest = syncs_manifest
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
         self._thread.start()
@@ -192,7 +200,16 @@ class _Syncer:
         self._sync()
 
     def _sync_until_closed(self) -> None:
-        _sync_names(self._path)
+        if self._syncs_manifest:
+            try:
+                # Moved or deleted by another program: `check` says so.
+                with suppress(FileNotFoundError):
+                    _sync_path(self._path / MANIFEST)
+            except OSError as error:
+                self.error = _unwritable(self._shown_path / MANIFEST, error)
+        for folder in (self._path, self._path.parent):
+            with suppress(OSError):  # not every system can sync folders
+                _sync_path(folder)
         while not self._end.wait(_SYNC_EVERY_S):
             self._sync()
 
@@ -214,15 +231,13 @@ def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
 
 
-def _sync_names(path: Path) -> None:
-    """Sync the names of new files, where folders can be synced."""
-    for folder in (path, path.parent):
-        with suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
+def _sync_path(path: Path) -> None:
+    """Sync a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _truncate(handle: int, written: int) -> None:

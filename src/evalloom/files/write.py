@@ -13,8 +13,11 @@ from evalloom.core.errors import EvalloomError
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing; it replaces `path` when the block ends without an error."""
+def atomic_writer(path: Path, is_synced: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file for writing; it replaces `path` when the block ends without an error.
+
+    Without `is_synced`, the caller syncs the file to disk.
+    """
     temporary: Path | None = None
     try:
         # A device or a pipe cannot be replaced.
@@ -30,7 +33,8 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if is_synced:
+                os.fsync(stream.fileno())
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
         temporary = None
