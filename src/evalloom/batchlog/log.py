@@ -114,6 +114,7 @@ class Log:
         encoded, written = self._encode(line), 0
         encoded += b"\n"
         try:
+            written = os.write(handle, encoded)
             while written < len(encoded):
                 # A short write means a full disk or a signal; the next write tells which.
                 written += os.write(handle, memoryview(encoded)[written:])
