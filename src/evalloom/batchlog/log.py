@@ -15,7 +15,7 @@ import msgspec
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, repair_tail
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
-from evalloom.files.write import atomic_writer, sync_names
+from evalloom.files.write import atomic_writer, sync_names, sync_path
 
 _SYNC_EVERY_S = 0.1
 _MAX_DEPTH = 200
@@ -47,11 +47,14 @@ class Log:
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self._runs_path = (path / RUNS).absolute()
             self._runs_size = os.fstat(self._runs).st_size
-            self._write_manifest(batch)
+            # The thread syncs the manifest of a new batch, before any of its runs. Not on Windows, where a file that
+            # is open cannot be replaced.
+            is_new = os.name != "nt" and not (path / MANIFEST).exists()
+            self._write_manifest(batch, is_synced=not is_new)
         except BaseException:
             self._close_files()
             raise
-        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs)
+        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs, is_new)
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
@@ -69,14 +72,14 @@ class Log:
     def write_manifest(self, batch: Batch) -> None:
         """Replace batch.json atomically, after everything is on disk that it may speak of."""
         self._sync.flush()
-        self._write_manifest(batch)
-
-    def _write_manifest(self, batch: Batch) -> None:
         # Before the folder is created again.
         self._check_runs()
+        self._write_manifest(batch)
+
+    def _write_manifest(self, batch: Batch, is_synced: bool = True) -> None:
         self.batch = batch
         text = msgspec.json.format(bytes(self._encode(batch)), indent=2)
-        with atomic_writer(self.path / MANIFEST) as stream:
+        with atomic_writer(self.path / MANIFEST, is_synced) as stream:
             stream.write(text + b"\n")
 
     def close(self) -> None:
@@ -112,6 +115,7 @@ class Log:
         encoded, written = self._encode(line), 0
         encoded += b"\n"
         try:
+            written = os.write(handle, encoded)
             while written < len(encoded):
                 # A short write means a full disk or a signal; the next write tells which.
                 written += os.write(handle, memoryview(encoded)[written:])
@@ -179,13 +183,15 @@ class Rescoring:
 class _Syncer:
     """Syncs the names of the files to disk once, and their content ten times a second, in a thread."""
 
-    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None]) -> None:
+    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None], syncs_manifest: bool) -> None:
+        """With `syncs_manifest`, the manifest is not on disk yet."""
         self.is_due = False
         self.error: EvalloomError | None = None
         self._shown_path = path
         self._path = path.absolute()
         self._check = check
         self._handles = handles
+        self._syncs_manifest = syncs_manifest
         self._end = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
@@ -197,8 +203,15 @@ class _Syncer:
         self.flush()
 
     def _sync_until_closed(self) -> None:
+        if self._syncs_manifest:
+            try:
+                # Moved or deleted by another program: `check` says so.
+                with suppress(FileNotFoundError):
+                    sync_path(self._path / MANIFEST)
+            except OSError as error:
+                self.error = _unwritable(self._shown_path / MANIFEST, error)
         # The folder of the batch, that of all batches and .evalloom may be new.
-        sync_names(*list(self._path.parents)[:3])
+        sync_names(self._path, *list(self._path.parents)[:3])
         while not self._end.wait(_SYNC_EVERY_S):
             self.flush()
 

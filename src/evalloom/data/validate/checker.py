@@ -202,6 +202,10 @@ class _BlockBuilder:
             self.add_problem(not_object(row, self._dialect))
             return
         checker, dialect = self._checker, self._dialect
+        if dialect.are_clean([record], checker.rules):
+            self._add_keys([record], range(row.line, row.line + 1))
+            self._add_unread(record, row.line, row.column)
+            return
         remarks = [*dialect.findings(record, checker.rules)]
         remarks += checker.formats.check_list_errors(dialect, record, checker.check_lists)
         for remark in remarks:
