@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
-from typing import Any
 
 import evalloom
-from evalloom.core.lazy import lazy_pattern, lazy_patterns_in
+from evalloom.core.lazy import lazy_pattern
 
 
 def test_a_lazy_pattern_searches_like_a_compiled_one() -> None:
@@ -31,18 +30,6 @@ def test_a_lazy_pattern_is_compiled_by_its_first_use() -> None:
     except re.error:
         return
     raise AssertionError("an invalid pattern is found when it is used")
-
-
-def test_a_package_of_others_compiles_its_patterns_later_and_nothing_else_does() -> None:
-    source = "import re\npattern = re.compile('a+(b)', re.IGNORECASE)"
-    inside: dict[str, Any] = {"__name__": "others.module"}
-    outside: dict[str, Any] = {"__name__": "elsewhere"}
-    with lazy_patterns_in("others"):
-        exec(source, inside)
-        exec(source, outside)
-    assert isinstance(outside["pattern"], re.Pattern) and not isinstance(inside["pattern"], re.Pattern)
-    assert inside["pattern"].fullmatch("AAB")[1] == "B"
-    assert isinstance(re.compile("later"), re.Pattern)
 
 
 def test_every_lazy_pattern_of_the_package_is_valid() -> None:

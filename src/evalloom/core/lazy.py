@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 
 TYPE_CHECKING = False  # like typing.TYPE_CHECKING at run time, without importing typing
 if TYPE_CHECKING:
     import re
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any, AnyStr
 
 
@@ -42,25 +41,6 @@ class _LazyPattern:
         # The next access does not call this function, so a search is as fast as with a compiled pattern.
         self.__dict__[name] = value
         return value
-
-
-@contextmanager
-def lazy_patterns_in(package: str) -> Iterator[None]:
-    """Let a package of other people compile its patterns on first use too, where the block imports it."""
-    import re
-
-    compile_now = re.compile
-
-    def compile_later(pattern: Any, flags: Any = 0) -> Any:
-        # Another thread may compile a pattern at the same time.
-        is_package = sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] == package
-        return lazy_pattern(pattern, flags) if is_package else compile_now(pattern, flags)
-
-    re.compile = compile_later
-    try:
-        yield
-    finally:
-        re.compile = compile_now
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

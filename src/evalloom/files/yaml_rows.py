@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import yaml
 from msgspec import Struct
 
-from evalloom.core.lazy import lazy_pattern, lazy_patterns_in
+from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Place
 from evalloom.core.text import quote
 from evalloom.files.jsontext import MAX_DEPTH, JsonError, exact_float, offset_place
 from evalloom.files.rows import MAX_RECORD_BYTES, Problem, Refused, Row, not_utf8, refused
-
-with lazy_patterns_in("yaml"):
-    # Its patterns are for its own scanner and for values; what is used here is the parser of libyaml.
-    import yaml
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MAX_NODES = 1_000_000
