@@ -18,6 +18,8 @@ from evalloom.core.model import Batch, Run, Scored
 from evalloom.files.write import atomic_writer, sync_names, sync_path
 
 _SYNC_EVERY_S = 0.1
+_WRITTEN_TOGETHER = 64 * 1024
+"""In bytes."""
 _MAX_DEPTH = 200
 _MAX_INTEGER_BITS = 1024
 """In bits: the largest number that a reader which uses doubles can hold."""
@@ -110,10 +112,19 @@ class Log:
 
     def append(self, handle: int, name: str, line: Run | Scored) -> None:
         """Append one line to one of the files."""
+        self.write(handle, name, self.encode_line(line))
+
+    def encode_line(self, line: Run | Scored) -> bytearray:
+        """Return a line without secrets, with its line break."""
+        encoded = self._encode(line)
+        encoded += b"\n"
+        return encoded
+
+    def write(self, handle: int, name: str, encoded: bytearray) -> None:
+        """Write whole lines to one of the files."""
         if self._sync.error is not None:
             raise self._sync.error
-        encoded, written = self._encode(line), 0
-        encoded += b"\n"
+        written = 0
         try:
             written = os.write(handle, encoded)
             while written < len(encoded):
@@ -147,6 +158,7 @@ class Rescoring:
     def __init__(self, path: Path, secrets: Iterable[str] = ()) -> None:
         self._path = path
         self._secrets = secrets
+        self._lines = bytearray()
 
     def __enter__(self) -> Self:
         self._log = Log.resume(self._path, self._secrets)
@@ -161,11 +173,18 @@ class Rescoring:
         return self
 
     def append_scored(self, scored: Scored) -> None:
-        """Write the verdicts of a run."""
-        self._log.append(self._handle, self._new.name, scored)
+        """Write the verdicts of a run, together with others: none of them counts before all are written."""
+        self._lines += self._log.encode_line(scored)
+        if len(self._lines) >= _WRITTEN_TOGETHER:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, bytearray()
+        self._log.write(self._handle, self._new.name, lines)
 
     def finish(self, batch: Batch) -> None:
         """Replace the verdicts; the old ones stay as verdicts.1.jsonl, verdicts.2.jsonl …"""
+        self._write()
         try:
             os.fsync(self._handle)
             _backup(self._path / VERDICTS)

@@ -10,7 +10,7 @@ from evalloom.data.conversion import ConversionNotes, output_field
 from evalloom.data.dialect import VAGUE, Dialect, Written, json_schema
 from evalloom.data.formats import Formats
 from evalloom.pipeline import extensions
-from evalloom.pipeline.findings import are_clean, file_name, findings, unread_answer
+from evalloom.pipeline.findings import are_clean, file_name, findings, plain_fields, unread_answer
 from evalloom.pipeline.record import (
     DEFAULTS,
     V2_FIELDS,
@@ -217,6 +217,7 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     are_clean=are_clean,
+    plain_fields=plain_fields,
     to_case=to_case,
     identity=identity,
     write=write,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
+from itertools import compress
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from evalloom.core.model import (
     Case,
@@ -28,8 +28,9 @@ from evalloom.data.dataset import not_object
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.formats import Formats
 from evalloom.data.mapping import Mapping
-from evalloom.data.validate.keys import KeyColumn, key_column
-from evalloom.files.rows import Lines, Problem, Row
+from evalloom.data.validate.keys import KeyBuilder, KeyColumn
+from evalloom.data.validate.shapes import Shapes
+from evalloom.files.rows import Item, Lines, Problem, Recognized, Row
 
 LISTED_PER_CODE = 1000
 _MOST_SHAPES = 1000
@@ -106,10 +107,14 @@ class Checker(Struct, frozen=True):
     check_lists: CheckLists = "plain"
     declared: frozenset[str] = frozenset()
     """The inputs that the target declares."""
+    shapes: Shapes | None = None
+    """What learns to recognize clean lines without decoding them."""
+    read_shapes: set[tuple[str, ...]] = field(default_factory=set)
+    """The fields of records of which none only looks like checks, so that most records need no look."""
 
     def check(
         self,
-        items: Iterable[Row | Problem | Lines],
+        items: Iterable[Item],
         full: Collection[str] = (),
         add_name: Callable[[Case], None] | None = None,
     ) -> Block:
@@ -119,7 +124,9 @@ class Checker(Struct, frozen=True):
         """
         builder = _BlockBuilder(self, full, add_name)
         for item in items:
-            if isinstance(item, Lines):
+            if isinstance(item, Recognized):
+                builder.add_recognized(item)
+            elif isinstance(item, Lines):
                 builder.add_lines(item)
             elif isinstance(item, Row):
                 builder.add_row(item)
@@ -155,17 +162,14 @@ class _BlockBuilder:
         self._cases = 0
         self._findings: list[Finding] = []
         self._counts: Counter[tuple[str, Severity]] = Counter()
-        self._ids: list[str | int] = []
-        self._id_lines = array("I")
-        self._pairs: list[str] = []
-        self._pair_lines = array("I")
+        self._ids = KeyBuilder()
+        self._pairs = KeyBuilder()
         self._sides = bytearray()
         self._dependents: list[Dependent] = []
         self._bases: set[str] = set()
         self._notes: dict[NoteKey, FileNote] = {}
         self._foreseen_checks: dict[tuple[Any, ...], tuple[str, Need]] = {}
-        self._read_shapes: set[tuple[str, ...]] = set()
-        """The fields of records of which none only looks like checks, so that most records need no look."""
+        self._read_shapes = checker.read_shapes
 
     def block(self) -> Block:
         return Block(
@@ -173,8 +177,8 @@ class _BlockBuilder:
             self._cases,
             self._findings,
             self._counts,
-            key_column(self._ids, self._id_lines),
-            key_column(self._pairs, self._pair_lines),
+            self._ids.column(),
+            self._pairs.column(),
             bytes(self._sides),
             self._dependents,
             self._bases,
@@ -189,12 +193,38 @@ class _BlockBuilder:
             if all(type(record) is dict for record in records) and are_clean(records, rules):
                 numbers = range(lines.line + start, lines.line + start + len(records))
                 self._add_keys(records, numbers)
+                if start == 0 and self._checker.shapes is not None:
+                    self._checker.shapes.learn(records[0], lines.texts[0])
                 if not self._read_shapes.issuperset(map(tuple, records)):
                     for record, line in zip(records, numbers, strict=True):
                         self._add_unread(record, line, 1)
             else:
                 for row in lines.rows(start, start + _BATCH):
                     self.add_row(row)
+
+    def add_recognized(self, lines: Recognized) -> None:
+        """Add the keys of lines that are known to be clean."""
+        if tuple(lines.shape.keys) not in self._read_shapes:
+            self.add_lines(lines.decoded())
+            return
+        import numpy as np  # deferred: only large files have such lines
+
+        self._cases += lines.count
+        numbers = np.arange(lines.line, lines.line + lines.count, dtype=np.uintc)
+        if ids := lines.columns.get(self._dialect.id_field):
+            self._ids.keys += ids
+            self._ids.lines.frombytes(numbers.tobytes())
+            self._ids.pack()
+        if (pairing := self._dialect.pairing) is not None:
+            sides = {pairing.sides[0]: 1, pairing.sides[1]: 2}
+            bits = bytes([sides.get(side, 0) for side in lines.columns[pairing.side_field]])
+            names: Iterable[str] = map(str.strip, lines.columns[pairing.field])
+            if 0 in bits:
+                names, numbers = compress(names, bits), numbers[np.frombuffer(bits, np.uint8) > 0]
+            self._pairs.keys += names
+            self._pairs.lines.frombytes(numbers.tobytes())
+            self._sides += bits.replace(b"\0", b"")
+            self._pairs.pack()
 
     def add_row(self, row: Row) -> None:
         record = row.value
@@ -314,18 +344,18 @@ class _BlockBuilder:
         self._cases += sum(map(self._dialect.is_case, records))
         ids = list(map(self._dialect.identity, records))
         if None not in ids:
-            self._ids += ids  # type: ignore[arg-type]
-            self._id_lines.extend(lines)
+            self._ids.keys += ids  # type: ignore[arg-type]
+            self._ids.lines.extend(lines)
         else:
-            self._ids += [id for id in ids if id is not None]
-            self._id_lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
+            self._ids.keys += [id for id in ids if id is not None]
+            self._ids.lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
         pairing = self._dialect.pairing
         if pairing is None:
             return
         paired = [(pair, line) for pair, line in zip(map(pairing.of, records), lines, strict=True) if pair]
-        self._pairs += [pair for (pair, _), _ in paired]
+        self._pairs.keys += [pair for (pair, _), _ in paired]
         self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in paired])
-        self._pair_lines.extend([line for _, line in paired])
+        self._pairs.lines.extend([line for _, line in paired])
 
 
 def _foresee(check: Check, rules: CheckRules) -> tuple[str, Need]:
