@@ -69,7 +69,7 @@ def test_no_regression(call: Call) -> None:
     done = call("compare", "latest", "--baseline", "good")
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(
-        "NO REGRESSION: echo against good: no difference shown, +0.0 points (95 % CI -46.2 to +46.2); 0 of 4 cases "
+        "NO REGRESSION SHOWN: echo against good: no difference shown, +0.0 points (95 % CI -46.2 to +46.2); 0 of 4 cases "
         "flipped; a drop of up to 46.2 points is not excluded; about 1,192 more cases would show a change of 5 points\n"
     )
     assert "4 cases can never show a difference: it takes 6 that change the same way." in done.out

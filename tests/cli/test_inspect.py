@@ -85,3 +85,12 @@ def test_dialect_map_and_stdin(evalloom: Evalloom) -> None:
     assert (contents["file"], contents["dialect"], contents["reason"]) == ("<stdin>", "rag", "as requested")
     assert [field["name"] for field in contents["fields"]] == ["id", "query", "expected_sources"]
     assert "Did you mean 'rag'?" in evalloom("inspect", "-", "--dialect", "ragg", stdin=text).stderr
+
+
+def test_a_test_that_names_a_file_is_shown_as_written(evalloom: Evalloom, tmp_path: Path) -> None:
+    test = {"vars": {"q": "a"}, "assert": [{"type": "equals", "value": "file://expected.txt"}]}
+    (tmp_path / "promptfooconfig.json").write_text(json.dumps({"prompts": ["{{q}}"], "tests": [test]}))
+    (tmp_path / "expected.txt").write_text("a")
+    contents = json.loads(evalloom("inspect", "promptfooconfig.json", "--json").stdout)
+    assert contents["sample"] == test
+    assert [field["name"] for field in contents["fields"]] == ["vars", "assert"]

@@ -178,6 +178,8 @@ def test_batches_are_named_as_elsewhere(call: Call) -> None:
     assert call("sql", "select count(*) as n from batches", "latest", path.name, "--csv").out == "n\n1\n"
     unknown = call("sql", "select 1", "nothing")
     assert unknown.code == 2 and "[no_batch]" in unknown.err
+    swapped = call("sql", "latest", "select 1")
+    assert swapped.code == 2 and "expected the query before the batches, got 'latest' first" in swapped.err
     wrong = call("sql", "select 1", "cases.jsonl")
     assert wrong.code == 2 and "expected a batch, a folder of batches, or HOP result files" in wrong.err
 

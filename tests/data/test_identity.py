@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import evalloom
 from evalloom.core.model import Case
 from evalloom.data.dataset import Dataset
+from evalloom.data.validate import validate
 
 pytestmark = pytest.mark.req("WORK-6")
 
@@ -142,3 +143,26 @@ def test_a_case_that_is_added_or_edited_changes_no_other(
         after = ids(Path(folder), [*plain[:index], edited, *plain[index + 1 :]])
     assert added == [*before[:index], "another description", *before[index:]]
     assert after == [*unedited[:index], "another description", *unedited[index + 1 :]]
+
+
+SOME_TESTS = st.lists(
+    st.builds(
+        a_test,
+        st.sampled_from("ab"),
+        st.sampled_from("yn"),
+        id=st.sampled_from(["", "a", "b"]),
+        description=st.sampled_from(["", "a", "the b"]),
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(SOME_TESTS)
+def test_a_linter_that_has_read_the_file_gives_its_cases_the_same_ids(tests: list[Written]) -> None:
+    with TemporaryDirectory() as folder:
+        dataset = read(Path(folder), tests)
+        validate(dataset)
+        named = ids_of(Dataset(dataset.source, dataset.formats, names=dataset.names))
+        assert named == ids(Path(folder), tests)
+        assert len(set(named)) == len(tests)

@@ -19,12 +19,29 @@ CASES = """\
 """
 
 
-@pytest.mark.parametrize("options", [{}, {"tags": ["x"]}, {"filter": 'id != "a"'}, {"skip_invalid": True}])
+UNNAMED = """\
+{"vars": {"question": "1"}, "assert": [{"type": "contains", "value": "1"}]}
+{"vars": {"question": "2"}, "assert": [{"type": "contains", "value": "2"}]}
+"""
+"""Cases that are identified by their content, which no other case of the file may have."""
+
+
+@pytest.mark.parametrize(
+    ("cases", "options"),
+    [
+        (CASES, {}),
+        (CASES, {"tags": ["x"]}),
+        (CASES, {"filter": 'id != "a"'}),
+        (CASES, {"skip_invalid": True}),
+        (UNNAMED, {}),
+        (UNNAMED, {"limit": 1}),
+    ],
+)
 def test_a_run_reads_a_dataset_once_before_and_once_during_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cases: str, options: dict[str, object]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("cases.jsonl").write_text(CASES)
+    Path("cases.jsonl").write_text(cases)
     Path("prompt.md").write_text("{{question}}")
     opened: list[str] = []
     read_rows = RowReader.__init__

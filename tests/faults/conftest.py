@@ -105,11 +105,21 @@ def pytest_report_header() -> str:
 @pytest.fixture(scope="session")
 def harness() -> Any:
     """The module harness.py."""
+    return _module("harness")
+
+
+@pytest.fixture(scope="session")
+def power() -> Any:
+    """The module power.py."""
+    return _module("power")
+
+
+def _module(name: str) -> Any:
     # With --import-mode=importlib the tests are no package, so it is loaded by its path.
-    spec = importlib.util.spec_from_file_location("harness", Path(__file__).with_name("harness.py"))
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["harness"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -117,10 +127,13 @@ def harness() -> Any:
 @pytest.fixture(scope="session")
 def moments(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The library of moments.c."""
+    return _library("moments", tmp_path_factory.mktemp("moments"))
+
+
+def _library(name: str, folder: Path) -> Path:
     if sys.platform != "linux" or not shutil.which("cc"):
-        pytest.skip("moments.c needs Linux and a C compiler")
-    library = tmp_path_factory.mktemp("moments") / "moments.so"
-    source = Path(__file__).with_name("moments.c")
+        pytest.skip(f"{name}.c needs Linux and a C compiler")
+    library, source = folder / f"{name}.so", Path(__file__).with_name(f"{name}.c")
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"], check=True)
     return library
 
@@ -132,5 +145,17 @@ def trial(harness: Any, moments: Path, tmp_path_factory: pytest.TempPathFactory)
     @cache
     def trial_of(name: str) -> Any:
         return harness.Trial(name, tmp_path_factory.mktemp(name), moments)
+
+    return trial_of
+
+
+@pytest.fixture(scope="session")
+def powered_trial(harness: Any, moments: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """The same with a journal of its changes of the disk."""
+    library = _library("power", tmp_path_factory.mktemp("power"))
+
+    @cache
+    def trial_of(name: str) -> Any:
+        return harness.Trial(name, tmp_path_factory.mktemp(name), library, moments)
 
     return trial_of

@@ -67,9 +67,9 @@ class Command(NamedTuple):
 class Trial:
     """One command in folders of its own."""
 
-    def __init__(self, name: str, folder: Path, library: Path) -> None:
+    def __init__(self, name: str, folder: Path, *libraries: Path) -> None:
         self.command = COMMANDS[name]
-        self._library = library
+        self._libraries = libraries
         # Always the same folder, because its path is in tracebacks and decides where an index is.
         self._work, self.template = folder / "work", folder / "template"
         self._work.mkdir()
@@ -81,6 +81,7 @@ class Trial:
         """A folder in which the command has not been started yet."""
         shutil.rmtree(self._work, ignore_errors=True)
         answers_of(self._work).unlink(missing_ok=True)
+        self._work.with_suffix(".journal").write_bytes(b"")
         shutil.copytree(self.template, self._work)
         return self._work
 
@@ -91,7 +92,8 @@ class Trial:
         environment = {
             **os.environ,
             "PYTHONDONTWRITEBYTECODE": "1",
-            "LD_PRELOAD": str(self._library),
+            "LD_PRELOAD": ":".join(map(str, self._libraries)),
+            "POWER_JOURNAL": str(folder.with_suffix(".journal")),
             "MOMENTS_FILE": str(counter),
             "MOMENTS_KILL": str(operation),
             "MOMENTS_BACK": str(back_at),

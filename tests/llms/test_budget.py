@@ -100,6 +100,11 @@ def test_tokens_are_about_one_per_chinese_character_and_a_quarter_of_others() ->
     ]
 
 
+def test_a_character_counts_the_same_in_short_and_long_texts() -> None:
+    for character in "\u2e7f\u2e80\u9fff\ua000\uabff\uac00\ud7af\ud7b0\uf900\ufaff\ufb00\uff00\uffef\ufff0\U0001f600\U00020000\U0003ffff":
+        assert estimate_tokens(character * 400) * 10 == estimate_tokens(character * 4000)
+
+
 @given(st.text(), st.text())
 def test_more_text_is_never_fewer_tokens(first: str, second: str) -> None:
     assert estimate_tokens(first) <= estimate_tokens(first + second) <= estimate_tokens(first) + estimate_tokens(second)

@@ -282,7 +282,10 @@ def test_a_running_batch_can_be_watched_and_cancelled_and_an_interrupted_one_res
         process.wait(20)
         page.wait_for_selector("text=interrupted", timeout=20_000)
         assert page.locator("a:has-text('Resume')").count() == 1 and somebody.accessibility() == []
-        assert "of 40 runs can be read" in page.inner_text(".notice") and server.json("/b/latest")["lost"] == 40
+        assert (
+            "of 40 runs can be read" in page.inner_text(".notice")
+            and server.json("/b/latest")["losses"]["expected"] == 40
+        )
     finally:
         process.kill()
 
@@ -316,3 +319,48 @@ def test_a_batch_that_lost_runs_says_so(
     server, page = serve_pages(tmp_path / "suite"), visitor().page
     page.goto(f"{server.url}/b/latest")
     assert page.inner_text(".notice").startswith("3 of 5 runs can be read")
+    evalloom(tmp_path / "suite", "run")
+    for path in ("/history", f"/compare?a={log.parent.name}&b=latest"):
+        page.goto(f"{server.url}{path}")
+        assert page.locator(".losses").count() == 1
+        assert page.inner_text(".losses").startswith(f"{log.parent.name}\n\n3 of 5 runs can be read")
+        assert "runs_missing" not in page.inner_text("main") and ".evalloom" not in page.inner_text("main")
+
+
+@pytest.mark.req("WORK-20")
+def test_the_results_of_a_hop_task_say_what_the_log_of_their_batch_lost(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    shutil.copytree(EXAMPLES / "hop", tmp_path / "desk")
+    tool = [sys.executable, "-m", "evalloom.tools.batchhoptest", "--task", "desk"]
+    subprocess.run(tool, cwd=tmp_path, capture_output=True)
+    [log] = tmp_path.glob(".evalloom/batches/*/runs.jsonl")
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-2]))
+    server, page = serve_pages(tmp_path), visitor().page
+    page.goto(f"{server.url}/hop/desk/history")
+    assert "46 of 48 runs can be read" in page.inner_text(".losses")
+
+
+@pytest.mark.req("WORK-20")
+@pytest.mark.parametrize("what", ["cut", "deleted"])
+def test_pages_of_systems_say_what_a_log_lost(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path, what: str
+) -> None:
+    runs = {"pipeline": ("run",), "rag": ("rag", "retrieve", "eval_cases.jsonl"), "prompt-eval": ("run",)}
+    for system, words in runs.items():
+        folder = tmp_path / system
+        shutil.copytree(EXAMPLES / system, folder)
+        evalloom(folder, *words)
+        [log] = folder.glob(".evalloom/batches/*/runs.jsonl")
+        lines = log.read_bytes().splitlines(keepends=True)
+        log.write_bytes(b"".join(lines[:-2]) if what == "deleted" else b"".join(lines)[:-30])
+        server, page = serve_pages(folder), visitor(locale="zh-CN").page
+        paths = {"pipeline": f"/pipeline/b/{log.parent.name}", "rag": f"/rag/b/{log.parent.name}"}
+        if system in paths:
+            page.goto(f"{server.url}{paths[system]}")
+            text = page.inner_text(".losses")
+            left = f"{len(lines) - 2} 次" if what == "deleted" else f"{len(lines) - 1} of {len(lines)} runs can be read"
+            assert left in text and str(len(lines)) in text
+        if system != "pipeline":
+            page.goto(f"{server.url}/{system}")
+            assert page.inner_text("main").count("日志不完整") == 1

@@ -128,3 +128,25 @@ def test_a_hostile_path_is_not_found(server: PageServer, path: str) -> None:
     with pytest.raises(urllib.error.HTTPError) as raised:
         server.get(path)
     assert raised.value.code == 404
+
+
+def test_a_case_of_another_file_leads_to_its_line_there(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "promptfooconfig.yaml").write_text("prompts: ['{{q}}']\nproviders: [echo]\ntests: [file://more.csv]\n")
+    (tmp_path / "more.csv").write_text("q,__expected,__description\nhello,hello,A greeting\n")
+    server, page = serve_pages(tmp_path), visitor().page
+    page.goto(f"{server.url}/data/promptfooconfig.yaml?view=cases")
+    assert "A greeting" in page.inner_text("tbody")
+    page.click("text=more.csv:2")
+    assert page.url.endswith("/data/more.csv?line=2#L2")
+
+
+def test_times_are_words_once_the_page_is_shown(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "cases.jsonl").write_text('{"id": "a", "q": "x", "expected_output": "x"}\n')
+    server, page = serve_pages(tmp_path), visitor().page
+    page.goto(f"{server.url}/data")
+    page.wait_for_selector("time:text-matches('ago|now')")
+    assert page.is_visible("[data-help]")

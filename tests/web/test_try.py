@@ -79,6 +79,68 @@ def test_an_unchanged_case_keeps_its_checks_in_chinese_on_a_phone_without_a_scri
     assert form["base"]["id"] == "unknown_en" and form["fields"][0]["value"] == "Do you deliver to the Moon?"
 
 
+CONFIG = """
+prompts: ['Say {{word}}{{mark}}', 'Repeat {{word}}']
+providers:
+  - {id: echo, label: plain}
+  - {id: 'python:evil.py', label: code}
+defaultTest: {vars: {mark: '!'}}
+tests:
+  - vars: {word: hello}
+    options: {prefix: 'Now: '}
+    assert: [{type: contains, value: hello}]
+"""
+
+
+@pytest.mark.req("WORK-20", "WORK-30")
+def test_a_case_of_a_promptfoo_config_runs_with_a_column_of_it(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "promptfooconfig.yaml").write_text(CONFIG)
+    (tmp_path / "evil.py").write_text("def call_api(prompt, options, context):\n    return {'output': prompt}\n")
+    server, somebody = serve_pages(tmp_path), visitor()
+    page = somebody.page
+    page.goto(server.sign_in)
+    page.goto(f"{server.url}/data/promptfooconfig.yaml?view=cases")
+    page.click("td >> text=Try")
+    assert page.input_value("#target") == "suite:promptfooconfig.yaml"
+    assert page.locator("input[name=profile][value='code@prompt 1']").is_disabled()
+    assert "--allow-code" in page.inner_text("main") and somebody.accessibility() == []
+    page.check("input[value='plain@prompt 1']")
+    page.click("button.primary")
+    page.wait_for_selector(".answers", timeout=30_000)
+    assert "passed" in page.inner_text(".answers") and "Now: Say hello!" in page.inner_text(".answers")
+    assert page.is_checked("input[value='plain@prompt 1']")
+    page.fill("[name='input.word']", "goodbye")
+    page.fill("#expected", "bye")
+    page.click("button.primary")
+    page.wait_for_selector(".answers >> text=goodbye", timeout=30_000)
+    # The options of the test stay when its variables change.
+    assert "Now: Say goodbye!" in page.inner_text(".answers") and "passed" in page.inner_text(".answers")
+    page.click("summary:has-text('Steps and model calls')")
+    assert "[user]\nNow: Say goodbye!" in page.inner_text(".answers details")
+    page.fill("#save-id", "bye")
+    page.click("text=Save as case >> nth=-1")
+    page.wait_for_selector(".notice a")
+    assert json.loads((tmp_path / "tried.jsonl").read_text())["vars"] == {"word": "goodbye", "mark": "!"}
+    page.click("text=Open the run")
+    assert server.json("/try?target=suite:promptfooconfig.yaml")["form"]["base"]["inputs"]["word"] == "hello"
+
+
+def test_code_of_a_promptfoo_config_runs_where_the_server_allows_it(
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "promptfooconfig.yaml").write_text(CONFIG)
+    (tmp_path / "evil.py").write_text("def call_api(prompt, options, context):\n    return {'output': prompt + '?'}\n")
+    server, page = serve_pages(tmp_path, "view", "--no-browser", "--allow-code"), visitor().page
+    page.goto(server.sign_in)
+    page.goto(f"{server.url}/try?data=promptfooconfig.yaml")
+    page.check("input[value='code@prompt 2']")
+    page.click("button.primary")
+    page.wait_for_selector(".answers", timeout=30_000)
+    assert "Now: Repeat hello?" in page.inner_text(".answers")
+
+
 def test_a_target_that_is_code_is_not_imported_for_its_form(server: PageServer) -> None:
     (server.folder / "evil.py").write_text("open('ran', 'w').close()\ndef answer(question): return question\n")
     fields = server.json("/try?target=python:evil:answer&data=cases.jsonl")["form"]["fields"]

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         line_number,
         manifest,
         pairs,
+        runs,
         scored_runs,
         warn_of_damage,
     )
@@ -62,6 +63,7 @@ __all__ = [
     "read_baseline",
     "remove",
     "remove_baseline",
+    "runs",
     "save_baseline",
     "scored_runs",
     "warn_of_damage",
@@ -79,7 +81,7 @@ _load = lazy_names(
         "evalloom.batchlog.log": ("Log", "Rescoring"),
         "evalloom.batchlog.read": (
             *("Damage", "RunIndex", "find_run", "finished", "in_order", "line_number", "manifest", "pairs"),
-            *("scored_runs", "warn_of_damage"),
+            *("runs", "scored_runs", "warn_of_damage"),
         ),
     },
 )

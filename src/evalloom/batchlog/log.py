@@ -15,9 +15,11 @@ import msgspec
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest, repair_tail
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
-from evalloom.files.write import atomic_writer
+from evalloom.files.write import atomic_writer, sync_names, sync_path
 
 _SYNC_EVERY_S = 0.1
+_WRITTEN_TOGETHER = 64 * 1024
+"""In bytes."""
 _MAX_DEPTH = 200
 _MAX_INTEGER_BITS = 1024
 """In bits: the largest number that a reader which uses doubles can hold."""
@@ -47,11 +49,14 @@ class Log:
             self.damage: list[Damage] = [*repair_tail(path / RUNS), *repair_tail(path / VERDICTS)]
             self._runs_path = (path / RUNS).absolute()
             self._runs_size = os.fstat(self._runs).st_size
-            self.write_manifest(batch)
+            # The thread syncs the manifest of a new batch, before any of its runs. Not on Windows, where a file that
+            # is open cannot be replaced.
+            is_new = os.name != "nt" and not (path / MANIFEST).exists()
+            self._write_manifest(batch, is_synced=not is_new)
         except BaseException:
             self._close_files()
             raise
-        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs)
+        self._sync = _Syncer(path, (self._runs, self._verdicts), self._check_runs, is_new)
 
     @classmethod
     def resume(cls, path: Path, secrets: Iterable[str] = ()) -> Self:
@@ -67,12 +72,16 @@ class Log:
         self.append(self._verdicts, VERDICTS, scored)
 
     def write_manifest(self, batch: Batch) -> None:
-        """Replace batch.json atomically."""
+        """Replace batch.json atomically, after everything is on disk that it may speak of."""
+        self._sync.flush()
         # Before the folder is created again.
         self._check_runs()
+        self._write_manifest(batch)
+
+    def _write_manifest(self, batch: Batch, is_synced: bool = True) -> None:
         self.batch = batch
         text = msgspec.json.format(bytes(self._encode(batch)), indent=2)
-        with atomic_writer(self.path / MANIFEST) as stream:
+        with atomic_writer(self.path / MANIFEST, is_synced) as stream:
             stream.write(text + b"\n")
 
     def close(self) -> None:
@@ -103,11 +112,21 @@ class Log:
 
     def append(self, handle: int, name: str, line: Run | Scored) -> None:
         """Append one line to one of the files."""
+        self.write(handle, name, self.encode_line(line))
+
+    def encode_line(self, line: Run | Scored) -> bytearray:
+        """Return a line without secrets, with its line break."""
+        encoded = self._encode(line)
+        encoded += b"\n"
+        return encoded
+
+    def write(self, handle: int, name: str, encoded: bytearray) -> None:
+        """Write whole lines to one of the files."""
         if self._sync.error is not None:
             raise self._sync.error
-        encoded, written = self._encode(line), 0
-        encoded += b"\n"
+        written = 0
         try:
+            written = os.write(handle, encoded)
             while written < len(encoded):
                 # A short write means a full disk or a signal; the next write tells which.
                 written += os.write(handle, memoryview(encoded)[written:])
@@ -139,6 +158,7 @@ class Rescoring:
     def __init__(self, path: Path, secrets: Iterable[str] = ()) -> None:
         self._path = path
         self._secrets = secrets
+        self._lines = bytearray()
 
     def __enter__(self) -> Self:
         self._log = Log.resume(self._path, self._secrets)
@@ -153,11 +173,18 @@ class Rescoring:
         return self
 
     def append_scored(self, scored: Scored) -> None:
-        """Write the verdicts of a run."""
-        self._log.append(self._handle, self._new.name, scored)
+        """Write the verdicts of a run, together with others: none of them counts before all are written."""
+        self._lines += self._log.encode_line(scored)
+        if len(self._lines) >= _WRITTEN_TOGETHER:
+            self._write()
+
+    def _write(self) -> None:
+        lines, self._lines = self._lines, bytearray()
+        self._log.write(self._handle, self._new.name, lines)
 
     def finish(self, batch: Batch) -> None:
         """Replace the verdicts; the old ones stay as verdicts.1.jsonl, verdicts.2.jsonl …"""
+        self._write()
         try:
             os.fsync(self._handle)
             _backup(self._path / VERDICTS)
@@ -175,54 +202,56 @@ class Rescoring:
 class _Syncer:
     """Syncs the names of the files to disk once, and their content ten times a second, in a thread."""
 
-    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None]) -> None:
+    def __init__(self, path: Path, handles: tuple[int, ...], check: Callable[[], None], syncs_manifest: bool) -> None:
+        """With `syncs_manifest`, the manifest is not on disk yet."""
         self.is_due = False
         self.error: EvalloomError | None = None
         self._shown_path = path
         self._path = path.absolute()
         self._check = check
         self._handles = handles
+        self._syncs_manifest = syncs_manifest
         self._end = threading.Event()
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._sync_until_closed, name="evalloom-fsync", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         self._end.set()
         self._thread.join()
-        self._sync()
+        self.flush()
 
     def _sync_until_closed(self) -> None:
-        _sync_names(self._path)
+        if self._syncs_manifest:
+            try:
+                # Moved or deleted by another program: `check` says so.
+                with suppress(FileNotFoundError):
+                    sync_path(self._path / MANIFEST)
+            except OSError as error:
+                self.error = _unwritable(self._shown_path / MANIFEST, error)
+        # The folder of the batch, that of all batches and .evalloom may be new.
+        sync_names(self._path, *list(self._path.parents)[:3])
         while not self._end.wait(_SYNC_EVERY_S):
-            self._sync()
+            self.flush()
 
-    def _sync(self) -> None:
-        if not self.is_due:
-            return
-        self.is_due = False
-        try:
-            for handle in self._handles:
-                os.fsync(handle)
-            self._check()
-        except OSError as error:
-            self.error = _unwritable(self._shown_path, error)
-        except EvalloomError as error:
-            self.error = error
+    def flush(self) -> None:
+        """Sync what was written since the last time."""
+        with self._lock:
+            if not self.is_due:
+                return
+            self.is_due = False
+            try:
+                for handle in self._handles:
+                    os.fsync(handle)
+                self._check()
+            except OSError as error:
+                self.error = _unwritable(self._shown_path, error)
+            except EvalloomError as error:
+                self.error = error
 
 
 def _open(path: Path) -> int:
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o666)
-
-
-def _sync_names(path: Path) -> None:
-    """Sync the names of new files, where folders can be synced."""
-    for folder in (path, path.parent):
-        with suppress(OSError):
-            handle = os.open(folder, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
 
 
 def _truncate(handle: int, written: int) -> None:

@@ -119,6 +119,11 @@ def pairs(path: Path, damage: list[Damage] | None = None) -> Iterator[tuple[Run,
         yield run, scored if scored is not None and _belongs_to(scored, run) else None
 
 
+def runs(path: Path, damage: list[Damage] | None = None) -> Iterator[Run]:
+    """Yield the last version of every run."""
+    return _last_of_each(path / RUNS, Run, damage)
+
+
 def _belongs_to(scored: Scored, run: Run) -> bool:
     """Whether verdicts belong to this version of the run: an earlier one may have been blocked or skipped."""
     is_blocked, is_skipped = scored.status == "blocked", scored.status == "skipped"

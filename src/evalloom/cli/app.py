@@ -41,6 +41,8 @@ class _Commands(click.Group):
             # __main__.py has turned it off. What is imported so far stays until the end, so no collection, not even
             # the last one, needs to look at it.
             if not gc.isenabled():
+                # Looking for cycles after every 700 objects, the default, takes 7 % of a run and finds hardly any.
+                gc.set_threshold(10_000, 20, 20)
                 gc.freeze()
                 gc.enable()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -149,6 +150,10 @@ class RunCommand:
         plan = self._check_outputs(plan, outputs, resume)
         live = Live()
         with showing(live, is_quiet=self._as_json), printing_findings():
+            if self._last is None and plan.survey.cases:
+                # The plan keeps the records of a config until the batch ends. Looking at 10,000 of them again and
+                # again took the cycle collector about 4 % of the processor time of a run.
+                gc.freeze()
             results = evaluate(plan, live, resume, warn)
         self._last = results
         try:

@@ -69,6 +69,12 @@ def command(
     if not (file or query):
         print_lines(_view_lines())
         return 0
+    if (
+        not file
+        and len(query.split()) == 1
+        and any(len(batch.split()) > 1 and not os.path.exists(batch) for batch in batches)
+    ):
+        raise usage_error("bad_option", f"sql: expected the query before the batches, got {query!r} first")
     name = "query" if file in ("", "-") else file
     text = _query_text(query, file)
     if parquet:

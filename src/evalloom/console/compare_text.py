@@ -87,7 +87,8 @@ def conclusion_line(comparison: Comparison, compared: ComparisonResult) -> Line:
     elif not comparison.is_comparable:
         word, style = "NOT COMPARABLE", "bold red"
     else:
-        word, style = "NO REGRESSION", "bold green"
+        is_open = figures.judgement == "no difference shown"
+        word, style = "NO REGRESSION SHOWN" if is_open else "NO REGRESSION", "bold green"
     return f"{word}: {name} against {printable(base)}: {'; '.join(parts)}", style
 
 

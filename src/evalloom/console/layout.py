@@ -13,8 +13,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, repeat, zip_longest
-from shutil import get_terminal_size
 
 import click
 
@@ -27,6 +27,7 @@ Line = tuple[str, str]
 _NARROW = dict.fromkeys(map(ord, "–—·…→×−"), "-")
 """The signs of our own messages that are not ASCII and take one cell."""
 _GAP = 2
+_USUAL_WIDTH = 80
 _NARROWEST = 40
 _READABLE_NAME = 28
 """The cells that are enough to tell the names in the first column apart."""
@@ -72,7 +73,13 @@ def cell_len(text: str) -> int:
 
 def terminal_width() -> int:
     """Return the number of columns to use."""
-    return max(_NARROWEST, get_terminal_size((80, 24)).columns)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() else 0
+    if not width:
+        # Not `shutil.get_terminal_size`, which does the same: shutil imports every compression that there is.
+        with suppress(AttributeError, OSError, ValueError):  # no stdout, or no terminal
+            width = os.get_terminal_size(sys.__stdout__.fileno()).columns  # type: ignore[union-attr]
+    return max(_NARROWEST, width or _USUAL_WIDTH)
 
 
 def has_colour(to_stderr: bool = False) -> bool:
@@ -125,8 +132,6 @@ def _parts(text: str, breaks: str) -> list[str]:
 
 def _wrap(text: str, first: int, width: int, is_cell: bool) -> list[str]:
     """Break text into lines, the first of `first` cells. A longer word sticks out; in a cell it is broken."""
-    from rich.cells import chop_cells
-
     lines: list[str] = []
     line, used, room = "", 0, first
     parts: Iterable[str] = _parts(text, "sentence")
@@ -140,6 +145,8 @@ def _wrap(text: str, first: int, width: int, is_cell: bool) -> list[str]:
             lines.append(line.rstrip())
             line, used, room = "", 0, width
         if is_cell and cell_len(part.rstrip()) > room:
+            from rich.cells import chop_cells  # deferred: few words are longer than a cell is wide
+
             *full, part = chop_cells(part.rstrip(), room)
             lines += full
         line += part

@@ -302,6 +302,8 @@ class Verdict(Struct, frozen=True, omit_defaults=True):
     weight: float = 1.0
     follows: str = ""
     """The earlier step whose failure caused this one."""
+    named_scores: dict[str, float] = {}
+    """Further scores that the code of a check has returned, by name."""
 
 
 class Scored(Struct, frozen=True, omit_defaults=True):

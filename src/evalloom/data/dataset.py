@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as AnyMapping
-from copy import copy
 from itertools import chain
 from pathlib import Path as FilePath
 
@@ -80,10 +79,10 @@ class Dataset:
         else:
             self._items = iter(())
             self._expanded_by = expansion.dialect
-            self._head = [copy(item) if isinstance(item, Row) else item for item in expansion.rows]
+            self._head = [*expansion.rows]
         self.raw_sample = [row.value for row in self._objects()]
         self.sample = [mapping.apply(record) for record in self.raw_sample]
-        votes = Counter(formats.recognise(record)[0].name for record in self.sample)
+        votes = Counter(formats.recognise(record)[0].name for record in self.sample[:SAMPLE])
         self.votes = votes.most_common()
         self.dialect, self.reason = self._decide()
         self.names = names or FileNames(self._read_again, self.dialect.optional_id, self.dialect.beside_inputs)
@@ -115,17 +114,15 @@ class Dataset:
         yield from self._converted(chain(head, self._items))
 
     def peek(self) -> Iterator[Row | Problem]:
-        """Yield copies of the rows that were read ahead; iterating yields them again."""
-        return self._converted(copy(item) for item in self._head) if self._is_dataset else iter(())
+        """Yield the rows that were read ahead; iterating yields them again."""
+        return self._converted([*self._head]) if self._is_dataset else iter(())
 
     def _converted(self, items: Iterable[Row | Problem]) -> Iterator[Row | Problem]:
         is_table = self.layout == "csv" and self.dialect.write is not None
         for item in items:
             if isinstance(item, Row) and isinstance(item.value, dict):
-                if is_table:
-                    item.value = self.dialect.from_cells(item.value)
-                item.value = self.mapping.apply(item.value)
-                yield item
+                record = self.dialect.from_cells(item.value) if is_table else item.value
+                yield _with_record(item, self.mapping.apply(record))
             else:
                 yield not_object(item, self.dialect) if isinstance(item, Row) else item
 
@@ -242,9 +239,7 @@ class Dataset:
                 head.append(Row(record, *place, b"", _RecordPlaces(places, path)))
         self._head = head
         if self._expanded_by is not None:
-            # Copies, because what reads the rows changes them.
-            kept = [copy(item) if isinstance(item, Row) else item for item in head]
-            self.expansion = Expansion(self._expanded_by, kept, self.layout, self.lines)
+            self.expansion = Expansion(self._expanded_by, [*head], self.layout, self.lines)
 
     def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
         """Yield the records of a file that the document names; only files in or below its own folder are opened."""
@@ -282,11 +277,8 @@ class Dataset:
                 yield item._replace(file=inner.source.name)
                 continue
             item.file = item.file or inner.source.name
-            item.value = {**item.value, **included.beside}
-            if included.each is None:
-                yield item
-                continue
-            for record in included.each(item.value):
+            written = {**item.value, **included.beside} if included.beside else item.value
+            for record in (written,) if included.each is None else included.each(written):
                 if isinstance(record, Remark):
                     place = item.place_of(record.path)
                     yield Problem(record.code, record.severity, record.message, place, item.file)
@@ -317,10 +309,8 @@ class Dataset:
 
 
 def _with_record(row: Row, record: Record) -> Row:
-    """Return a copy of a row with another record, at the same position."""
-    copied = copy(row)
-    copied.value = record
-    return copied
+    """Return a row with this record, at the same position. A row is kept by others, so it never changes."""
+    return row if record is row.value else Row(record, row.line, row.column, row.text, row.places, row.file)
 
 
 def _only_wraps(document: Record, dialect: Dialect) -> bool:

@@ -71,11 +71,42 @@ VAGUE = 900
 
 
 class Pairing(Struct, frozen=True):
-    """Pairs of cases: `of` returns the pair id of a record and the side that it is on."""
+    """Pairs of cases: `of` returns the pair id of a record, stripped, and the side that it is on."""
 
     field: str
+    side_field: str
     sides: tuple[str, str]
     of: Callable[[Record], tuple[str, str] | None]
+
+
+class PlainFields(Struct, frozen=True):
+    """What else decides that a record has no findings, if one with the same keys and types has none."""
+
+    patterns: Mapping[str, str]
+    """A regular expression for the JSON of each field whose value matters; if empty, the value must be the same."""
+    not_first: tuple[str, ...] = ()
+    """What no text may begin with."""
+
+
+INTEGER = "-?(?:0|[1-9][0-9]{0,14}+)"
+TEXT = r'"[^\s"\\][^"]*+"'
+"""Matches a text that does not begin with white space, so that it is not blank."""
+LONGER_TEXT = r'"[^\s"\\][^"]++(?<=\S)"'
+"""Matches a text of two or more characters without white space around it."""
+
+
+def list_of(pattern: str) -> str:
+    """Return a pattern for a list of one or more texts."""
+    return rf"\[{pattern}(?:, {pattern})*\]"
+
+
+def list_of_distinct(pattern: str, most: int = 8) -> str:
+    """Return a pattern for a list of up to `most` texts, of which no two are the same."""
+    regex = ""
+    for number in reversed(range(most)):
+        others = "".join(f"(?!(?P=_{earlier}))" for earlier in range(number))
+        regex = f"{', ' if number else ''}{others}(?P<_{number}>{pattern}){f'(?:{regex})?' if regex else ''}"
+    return rf"\[{regex}\]"
 
 
 class UnreadAnswer(Struct, frozen=True):
@@ -99,6 +130,8 @@ class Dialect(Struct, frozen=True):
     Never True for a record that multiplies or depends on others, has a list of checks, or has a check that needs a
     service or that no run can score.
     """
+    plain_fields: Callable[[Record], PlainFields | None] = lambda record: None
+    """Returns which values of a clean record matter; None if keys, types and these do not make a record clean."""
     identity: Callable[[Record], str | int | None] = lambda record: None
     """Returns the id that must be unique in a file; None if the record has no usable id."""
     optional_id: Callable[[Record], str] = lambda record: ""
@@ -126,6 +159,8 @@ class Dialect(Struct, frozen=True):
     """Yields the records in a document such as a config file; None if it is not of this format."""
     expand_in: Callable[[Record, Surroundings], Expanded | None] | None = None
     """As `expand`, for a format whose documents use other files."""
+    added_fields: tuple[str, ...] = ()
+    """The fields that `expand_in` adds to records for their own use."""
     pairing: Pairing | None = None
     """Pairs of cases that need both sides."""
     category: Callable[[Record], str] = lambda record: ""

@@ -63,6 +63,11 @@ class FileNames:
         self._cases = cases
         self.optional_id = optional_id
         self._beside_inputs = beside_inputs
+        self._hashes: NameHashes | None = None
+
+    def use(self, hashes: NameHashes) -> None:
+        """Use the hashes of a pass that has read all cases of the file, so that it is not read again for them."""
+        self._hashes = hashes
 
     def own_name(self, case: Case) -> str:
         """Return the optional id of a case, or else its description, if no other case has it; otherwise nothing."""
@@ -91,19 +96,12 @@ class FileNames:
 
     @cached_property
     def _shared(self) -> Counter[int]:
-        hashes = array("q")
-        for case in self._cases():
-            if case.id:
-                hashes.append(hash(case.id))
-                continue
-            hashes.append(hash(self.content(case)))
-            names = {_description(case)}
-            if id := self.optional_id(case.raw):
-                names.add(id)
-                # Apart too: an id is unique among ids, a description among ids and descriptions.
-                hashes.append(hash((id,)))
-            hashes.extend(hash(name) for name in names if name)
-        return _repeated(hashes)
+        hashes = self._hashes
+        if hashes is None:
+            hashes = NameHashes(self)
+            for case in self._cases():
+                hashes.add(case)
+        return _repeated(hashes.values)
 
     @cached_property
     def _equal(self) -> Counter[int]:
@@ -114,6 +112,32 @@ class FileNames:
             if not case.id and self.is_shared(content := self.content(case)) and not self.own_name(case):
                 hashes.append(hash((content, checks_digest(case))))
         return _repeated(hashes)
+
+
+class NameHashes:
+    """The hashes of what may name each case that one pass over a file has read."""
+
+    def __init__(self, names: FileNames) -> None:
+        self._names = names
+        self.values = array("q")
+        self.cases = 0
+
+    def add(self, case: Case) -> None:
+        """Add the id of a case, or else its content, its description and its optional id."""
+        self.cases += 1
+        if case.id:
+            self.values.append(hash(case.id))
+            return
+        self.values.append(hash(self._names.content(case)))
+        description = _description(case)
+        id = self._names.optional_id(case.raw)
+        if description:
+            self.values.append(hash(description))
+        if id:
+            # Apart too: an id is unique among ids, a description among ids and descriptions.
+            self.values.append(hash((id,)))
+            if id != description:
+                self.values.append(hash(id))
 
 
 def _description(case: Case) -> str:

@@ -12,7 +12,7 @@ from evalloom.core.model import Path, Record, Remark, error, warning
 from evalloom.core.text import did_you_mean
 from evalloom.data.dialect import Dialect
 from evalloom.data.formats import Formats
-from evalloom.files.rows import Lines, Problem, Row, split_blocks
+from evalloom.files.rows import Item, Problem, Row, split_blocks
 
 ANSWERS = (
     "ground_truth",
@@ -59,7 +59,7 @@ class Mapping(Struct, frozen=True):
                 _plant(mapped, new, [value] if is_single else value)
         return mapped
 
-    def apply_rows(self, items: Iterable[Row | Problem | Lines]) -> Iterable[Row | Problem | Lines]:
+    def apply_rows(self, items: Iterable[Item]) -> Iterable[Item]:
         """Return the rows with their records mapped; without a mapping, blocks of lines stay together."""
         return self._map_rows(split_blocks(items)) if self.names else items
 

@@ -121,7 +121,8 @@ def dataset_cases(
     contract, fit = plan.reading.rules.contract, dataset.dialect.fit
     for item in _without_repeated_profiles(dataset, cases):
         case = fit(item.case, contract) if contract is not None and fit is not None else item.case
-        yield msgspec.structs.replace(item, case=plan.with_checks(case))
+        case = plan.with_checks(case)
+        yield item if case is item.case else msgspec.structs.replace(item, case=case)
 
 
 def _without_repeated_profiles(dataset: Dataset, cases: Iterator[SelectedCase]) -> Iterator[SelectedCase]:

@@ -63,13 +63,14 @@ def inspect(dataset: Dataset) -> Contents:
                 first = first or str(Finding(item.code, "error", item.message, origin))
             continue
         records += 1
-        size = len(item.text) or len(orjson.dumps(item.value))
+        written = _as_written(item.value, dataset)
+        size = len(item.text) or len(orjson.dumps(written))
         total, largest = total + size, max(largest, size)
         smallest = min(smallest or size, size)
-        _count_fields(fields, item.value)
+        _count_fields(fields, written)
         if not dataset.dialect.is_case(item.value):
             continue
-        sample = sample or item.value
+        sample = sample or written
         errors = (one for one in dataset.dialect.findings(item.value, _NO_RULES) if one.severity == "error")
         if (error := next(errors, None)) is not None:
             cases += 1
@@ -98,6 +99,12 @@ def inspect(dataset: Dataset) -> Contents:
         sizes,
         sample,
     )
+
+
+def _as_written(record: Record, dataset: Dataset) -> Record:
+    """Return a record without the fields that reading a document has added to it."""
+    added = dataset.dialect.added_fields if dataset.expansion is not None else ()
+    return {name: value for name, value in record.items() if name not in added} if added else record
 
 
 def _count_fields(fields: dict[str, FieldSummary], record: Record) -> None:

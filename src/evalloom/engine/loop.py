@@ -122,8 +122,16 @@ def run_loop(work: Coroutine[Any, Any, Result]) -> Result:
 
 
 def _run(work: Coroutine[Any, Any, Result]) -> Result:
+    results: list[Result] = []
+
+    async def keep() -> None:
+        # Not as the result of the task: `asyncio.Runner` formats its task, and `repr(Results)` reads the whole batch.
+        results.append(await work)
+
     try:
         import uvloop
     except ImportError:  # Windows
-        return asyncio.run(work)
-    return uvloop.run(work)
+        asyncio.run(keep())
+    else:
+        uvloop.run(keep())
+    return results[0]

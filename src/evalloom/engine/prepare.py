@@ -258,15 +258,23 @@ def _several(
 
 
 def _suite(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> Suite | None:
-    """Return what the only dataset says of its target, if nothing else names one."""
+    """Return the suite that the target names, or the only dataset if nothing else names a target."""
+    from evalloom.engine.suite import SUITE, SuiteOptions
+
+    suite_options = SuiteOptions(settings, _target_options(settings, options, catalog), tuple(options.profiles))
+    if isinstance(request.target, str) and request.target.startswith(SUITE):
+        path = Path(request.target.removeprefix(SUITE))
+        suite = catalog.suite(path, suite_options) if path.is_file() else None
+        if suite is None:
+            expected = "expected a file with prompts and providers, such as suite:promptfooconfig.yaml"
+            got = "got another file" if path.is_file() else "there is no such file"
+            raise usage_error("no_suite", f"--target {request.target}: {expected}; {got}")
+        return suite
     paths = list(request.datasets) or settings.datasets
     names_target = request.target or settings.target or settings.targets or request.metadata.config.get("kind")
     if names_target or request.python_cases or len(paths) != 1 or not os.path.isfile(paths[0]):
         return None
-    from evalloom.engine.suite import SuiteOptions
-
-    target_options = _target_options(settings, options, catalog)
-    return catalog.suite(Path(paths[0]), SuiteOptions(settings, target_options, tuple(options.profiles)))
+    return catalog.suite(Path(paths[0]), suite_options)
 
 
 def _target_options(settings: Settings, options: RunSettings, catalog: Catalog) -> TargetOptions:

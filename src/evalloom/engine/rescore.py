@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Rescoring, find, manifest, pairs, warn_of_damage
+from evalloom.batchlog import Rescoring, find, manifest, runs, warn_of_damage
 from evalloom.batchlog.complete import losses
 from evalloom.batchlog.read import RUNS
 from evalloom.core.clock import utc_now
@@ -120,9 +120,9 @@ async def _rescore(
             damage = [line for line in log.damage if line.file == RUNS]
             named = {CASE}
             number = -1
-            stored = pairs(path.absolute(), damage)
+            stored = runs(path.absolute(), damage)
             with running_users_code():
-                for number, (run, _) in enumerate(stored):
+                for number, run in enumerate(stored):
                     if number % _PAUSE_EVERY == 0:
                         # Without it, checks that call no llm would keep Ctrl-C from getting through.
                         await asyncio.sleep(0)

@@ -164,6 +164,7 @@ def _verdict(check: Check, grade: CheckResult) -> Verdict:
         grade.reason,
         list(grade.mismatches),
         _weight(check.options.get("weight")) if check.options else 1.0,
+        named_scores=grade.named_scores,
     )
 
 

@@ -6,6 +6,7 @@ and a context with `threshold` and `componentResults`, and returns an object wit
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from msgspec import structs
@@ -43,13 +44,17 @@ async def apply(case: Case, scored: Scored, services: Services) -> Scored:
     return _with(scored, "passed" if passed else "failed", float(score), answer["reason"])
 
 
-def named_scores(verdicts: list[Verdict]) -> dict[str, float]:
-    """Return the weighted mean of the scores under each name that the user gave."""
+def named_scores(verdicts: Iterable[Verdict], names: Collection[str]) -> dict[str, float]:
+    """Return the weighted mean of the scores under each name: one of `names`, or one that the code of a check returned.
+
+    A score that code returns under the name of its own check is left out, as in promptfoo.
+    """
     sums: dict[str, tuple[float, float]] = {}
     for verdict in verdicts:
-        if verdict.score is not None:
-            score, weight = sums.get(verdict.name, (0.0, 0.0))
-            sums[verdict.name] = score + verdict.score * verdict.weight, weight + verdict.weight
+        own = {verdict.name: verdict.score} if verdict.score is not None and verdict.name in names else {}
+        for name, value in (verdict.named_scores | own).items():
+            score, weight = sums.get(name, (0.0, 0.0))
+            sums[name] = score + value * verdict.weight, weight + verdict.weight
     return {name: score / weight if weight else 0.0 for name, (score, weight) in sums.items()}
 
 
@@ -60,7 +65,7 @@ def _arguments(case: Case, scored: Scored) -> Record:
         {"pass": verdict.status == "passed", "score": verdict.score, "reason": verdict.reason}
         for verdict in scored.verdicts
     ]
-    named = named_scores([verdict for verdict in scored.verdicts if verdict.name in names])
+    named = named_scores(scored.verdicts, names)
     return {"namedScores": named, "context": {"threshold": case.meta.get("threshold"), "componentResults": components}}
 
 

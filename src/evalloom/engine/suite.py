@@ -5,20 +5,24 @@ Its columns are profiles: a provider under the name of an llm, and a prompt as a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
 from evalloom.core.errors import usage_error
-from evalloom.core.model import Profile, Record
+from evalloom.core.model import Check, Profile, Record
 from evalloom.core.text import did_you_mean, quote
 from evalloom.settings import LlmSettings, RunSettings, Settings
 from evalloom.settings import profile as find_profile
 
 if TYPE_CHECKING:
     from evalloom.targets import BuiltTarget, TargetOptions
+
+
+SUITE = "suite:"
+"""How a target begins that is the prompts and providers of a file: `suite:promptfooconfig.yaml`."""
 
 
 class SuiteOptions(Struct, frozen=True):
@@ -46,6 +50,10 @@ class Suite(Struct, frozen=True):
     embeddings: str = ""
     options: Record = {}
     """Fields of RunSettings, for those that neither flags nor evalloom.yaml set."""
+    variables: frozenset[str] = frozenset()
+    """The inputs that its prompts name."""
+    change: Callable[[Record, Record, Sequence[Check]], Record] | None = None
+    """Returns a test of the file with other inputs and only the given checks; its options stay."""
 
     def with_llms(self, settings: Settings) -> Settings:
         """Add the llms of the file to the settings, where an llm of the same name is the user's own word."""

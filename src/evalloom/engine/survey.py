@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -11,7 +12,7 @@ from msgspec import Struct
 from evalloom.core.digest import digest_value, qualified_name
 from evalloom.core.errors import usage_error
 from evalloom.core.model import DatasetFacts
-from evalloom.data.dataset import Dataset
+from evalloom.data.dataset import SAMPLE, Dataset
 from evalloom.engine.cases import Rows, case_filter, dataset_cases, is_unnamed, python_cases
 from evalloom.engine.lint import LintOptions, forget_files, lint_dataset, report_of
 from evalloom.engine.plan import Plan, file_digest
@@ -50,13 +51,15 @@ def survey(plan: Plan) -> Survey:
         if remark := dataset.dialect.lacks_inputs(dataset.sample):
             raise usage_error(remark.code, f"{dataset.source.name}: {remark.message}")
         consumer = cases.consumer(dataset)
-        first = next(dataset_cases(plan, dataset, dataset.peek(), frozenset()), None) if consumer is None else None
+        head = list(islice(dataset.peek(), SAMPLE)) if consumer is None else []
         if plan.options.skip_invalid:
             assert consumer is not None
             consumer(iter(dataset))
         else:
             checked.append(lint_dataset(dataset, plan.catalog, options, consumer))
             if consumer is None:
+                # After the linter, which reads the whole file and so knows the names of its cases.
+                first = next(dataset_cases(plan, dataset, iter(head), frozenset()), None)
                 cases.add_all(first, checked[-1].cases)
     report = report_of(checked, options) if checked else None
     return Survey(

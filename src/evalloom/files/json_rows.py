@@ -14,7 +14,7 @@ from evalloom.core.model import Place
 from evalloom.core.text import quote
 from evalloom.files.json_value import ODD, decode, decode_block, diagnose, row_of
 from evalloom.files.jsontext import JsonError, Scan
-from evalloom.files.rows import MAX_RECORD_BYTES, Lines, Problem, Refused, Row, split_blocks
+from evalloom.files.rows import MAX_RECORD_BYTES, Item, Lines, Problem, Recognizer, Refused, Row, split_blocks
 
 _SPACE = b" \t\r\n"
 _SPACES = lazy_pattern(rb"[ \t\r\n]*")
@@ -33,9 +33,12 @@ _STEP = 4 * 1024 * 1024
 class JsonReader:
     """Iterates over the rows and problems of one JSON text that arrives in chunks."""
 
-    def __init__(self, chunks: Iterable[bytes], may_be_array: bool = True) -> None:
+    def __init__(
+        self, chunks: Iterable[bytes], may_be_array: bool = True, recognizer: Recognizer | None = None
+    ) -> None:
         self._chunks = iter(chunks)
         self._may_be_array = may_be_array
+        self._recognizer = recognizer
         self._in_array = False
         self._data = b""
         self._at = 0
@@ -63,17 +66,25 @@ class JsonReader:
     def __iter__(self) -> Iterator[Row | Problem]:
         return split_blocks(self.blocks())
 
-    def blocks(self) -> Iterator[Row | Problem | Lines]:
+    def blocks(self) -> Iterator[Item]:
         """Yield rows and problems in order, with plain lines as blocks."""
+        recognizer = self._recognizer
         if self._may_be_array and self.starts_array():
             yield from self._array_rows()
         while self._fill_line():
             stop = self._data.rfind(b"\n", self._at) + 1 or len(self._data)
             block = self._data[self._at : stop]
+            is_plain = self._at == self._line_start and len(block) <= MAX_RECORD_BYTES
+            if recognizer is not None and is_plain:
+                if recognized := recognizer.recognize(block, self._line):
+                    self._advance(self._at + len(recognized.text), recognized.count)
+                    yield recognized
+                    continue
+                block = _first_lines(block, recognizer.wait)
+                stop = self._at + len(block)
             lines = block.split(b"\n")
             if not lines[-1]:
                 lines.pop()
-            is_plain = self._at == self._line_start and len(block) <= MAX_RECORD_BYTES
             values = decode_block(block, lines) if is_plain else None
             if values is not None:
                 first = self._line
@@ -408,6 +419,11 @@ class JsonReader:
         limit = MAX_RECORD_BYTES // (1024 * 1024)
         message = f"a {what} of more than {limit} MiB is not read. Split it, or keep large data in files of its own"
         return Problem("line_too_long", "error", message, self._place())
+
+
+def _first_lines(block: bytes, count: int) -> bytes:
+    *_, rest = block.split(b"\n", count)
+    return block[: len(block) - len(rest)] or block
 
 
 def _opening(indent: int, heads: bytes) -> re.Pattern[bytes]:

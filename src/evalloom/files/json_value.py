@@ -13,13 +13,15 @@ from evalloom.core.text import quote
 from evalloom.files.jsontext import JsonError, Scan, offset_place, places_of
 from evalloom.files.rows import Problem, Row, not_utf8
 
-_SMALL = 4096
 _DIGITS = lazy_pattern(rb"[0-9.]{16,}")
 _NUMBER_PART = frozenset(b"0123456789.")
 _BEFORE_NUMBER = frozenset(b"-:,[ \t\r\n")
 _AFTER_NUMBER = frozenset(b"eE,]} \t\r\n")
+# Patterns that begin with a single byte are fast.
 _INDENTED = lazy_pattern(rb"\n[ \t\r]")
-_TINY = lazy_pattern(rb"[0-9][eE]-[0-9]{3,}(?![^,\]}\s])")
+_TINY = lazy_pattern(rb"-(?<=[0-9][eE]-)[0-9]{3,}(?![^,\]}\s])")
+_DIGITS_AS_0 = bytes.maketrans(b"123456789.", b"0000000000")
+_LONG = b"0" * 16
 
 ODD: Any = object()
 
@@ -54,28 +56,21 @@ def _is_suspicious(text: bytes, values: list[Any]) -> bool:
         return True
     if b"\\" in text and b"\\u0022" in text:
         return True
-    if len(text) < _SMALL:
-        is_lossy = _TINY.search(text) is not None or _has_long_number(
-            text, (run.start() for run in _DIGITS.finditer(text))
-        )
-        is_indented = len(values) > 1 and _INDENTED.search(text) is not None
-        return is_lossy or is_indented or text[0] <= 32 or text.count(b'"') != encoded.count(b'"')
-    import numpy as np
-
-    raw = np.frombuffer(text, np.uint8)
-    if np.count_nonzero(raw == 34) != np.count_nonzero(np.frombuffer(encoded, np.uint8) == 34):
-        return True
     # The positions of a block assume that each record begins in the first column, so an indented line is read by
     # itself. A single value may span several lines.
-    if raw[0] <= 32 or (len(values) > 1 and np.any(raw[np.flatnonzero(raw[:-1] == 10) + 1] <= 32)):
+    if text[0] <= 32 or (len(values) > 1 and _INDENTED.search(text) is not None):
         return True
-    dashes = np.flatnonzero(raw[2:] == 45)
-    exponents = dashes[(raw[dashes + 1] | 32 == 101) & (raw[dashes] - 48 < 10)]
-    if any(_TINY.match(text, at) for at in exponents.tolist()):
+    if text.count(b'"') != encoded.count(b'"') or _TINY.search(text) is not None:
         return True
-    every_eighth = raw[::8]
-    digits = (every_eighth - 48 < 10) | (every_eighth == 46)
-    return _has_long_number(text, (np.flatnonzero(digits[1:] & digits[:-1]) * 8).tolist())
+    return _has_long_number(text, _long_runs(text.translate(_DIGITS_AS_0)))
+
+
+def _long_runs(text: bytes) -> Iterator[int]:
+    """Yield an offset in each run of 16 or more zeros. A regular expression takes 20 times as long."""
+    at = text.find(_LONG)
+    while at >= 0:
+        yield at
+        at = text.find(_LONG, at + len(_LONG))
 
 
 def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
+import orjson
 from msgspec import Struct
 
 from evalloom.core.model import Path, Place, Severity
@@ -69,6 +70,20 @@ class Lines(Struct, frozen=True):
             yield Row(value, self.line + number, 1, self.texts[number])
 
 
+class Recognized(Struct, frozen=True):
+    """A block of lines, one record per line, whose shape tells all but some columns of their JSON; not decoded."""
+
+    shape: Any
+    columns: Mapping[str, Sequence[str]]
+    line: int
+    text: bytes
+    count: int
+
+    def decoded(self) -> Lines:
+        texts = self.text.split(b"\n")[:-1]
+        return Lines(list(map(orjson.loads, texts)), self.line, texts)
+
+
 class Row(Struct, gc=False):
     """One value and its position. `text` is its JSON source; readers of other layouts set `places` instead."""
 
@@ -89,10 +104,26 @@ class Row(Struct, gc=False):
         return Place(self.line, self.column)
 
 
-def split_blocks(items: Iterable[Row | Problem | Lines]) -> Iterator[Row | Problem]:
+Item = Row | Problem | Lines | Recognized
+
+
+class Recognizer(Protocol):
+    """Recognizes lines that need not be decoded."""
+
+    wait: int
+    """The number of lines to decode before the next try."""
+
+    def recognize(self, block: bytes, line: int) -> Recognized | None:
+        """Return lines at the start of a block whose first line is `line`; None if they must be decoded."""
+        ...
+
+
+def split_blocks(items: Iterable[Item]) -> Iterator[Row | Problem]:
     """Yield the items with each block of lines split into rows."""
     for item in items:
         if isinstance(item, Lines):
             yield from item.rows()
+        elif isinstance(item, Recognized):
+            yield from item.decoded().rows()
         else:
             yield item

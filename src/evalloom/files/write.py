@@ -13,8 +13,11 @@ from evalloom.core.errors import EvalloomError
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file for writing; it replaces `path` when the block ends without an error."""
+def atomic_writer(path: Path, is_synced: bool = True) -> Iterator[IO[bytes]]:
+    """Open a temporary file for writing; it replaces `path` when the block ends without an error.
+
+    Without `is_synced`, the caller syncs the file and its name to disk.
+    """
     temporary: Path | None = None
     try:
         # A device or a pipe cannot be replaced.
@@ -30,10 +33,13 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
         with os.fdopen(handle, "wb") as stream:
             yield stream
             stream.flush()
-            os.fsync(stream.fileno())
+            if is_synced:
+                os.fsync(stream.fileno())
         os.chmod(temporary, _mode(target))
         os.replace(temporary, target)
         temporary = None
+        if is_synced:
+            sync_names(target.parent)
     except OSError as error:
         raise _unwritable(path, error) from None
     finally:
@@ -41,6 +47,22 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
             # On a read-only disk this raises even for a file that does not exist.
             with suppress(OSError):
                 temporary.unlink()
+
+
+def sync_names(*folders: Path) -> None:
+    """Write the names of new files to disk, where folders can be synced, so that they survive a loss of power."""
+    for folder in folders:
+        with suppress(OSError):
+            sync_path(folder)
+
+
+def sync_path(path: Path) -> None:
+    """Write the content of a file, or the names in a folder, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def refuse_unwritable(path: Path) -> None:

@@ -14,7 +14,7 @@ from evalloom.core.model import Case, Check, Origin, Outcome, Record, Remark, er
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.cells import read_cells
 from evalloom.data.conversion import ConversionNotes, output_field
-from evalloom.data.dialect import Dialect, Rules, Written, json_schema
+from evalloom.data.dialect import INTEGER, TEXT, Dialect, PlainFields, Rules, Written, json_schema
 from evalloom.data.formats import Formats
 
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -150,6 +150,9 @@ def _is_clean(record: Record, rules: Rules) -> bool:
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
     return all(_is_clean(record, rules) for record in records)
+
+
+_PLAIN = PlainFields({"id": INTEGER, "tag": TEXT, "difficulty": f'(?:"(?:{"|".join(DIFFICULTIES)})"|null)'})
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -349,6 +352,7 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     are_clean=are_clean,
+    plain_fields=lambda record: _PLAIN,
     to_case=to_case,
     identity=identity,
     has_row_numbers=True,

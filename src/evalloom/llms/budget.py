@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -16,6 +17,10 @@ from evalloom.core.text import pluralize
 _MILLION = 1_000_000
 # In most tokenizers one such character is about one token; of other scripts, four are.
 _CJK = lazy_pattern("[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]")
+_CJK_BOUNDS = "\u2e80\ua000\uac00\ud7b0\uf900\ufb00\uff00\ufff0\U00020000\U00040000"
+"""The first characters of its ranges, and those behind the last ones."""
+_SHORT = 500
+"""For some texts of this length, to look up each character is faster than to compile the pattern, which takes 2 ms."""
 
 
 class TokenPrice(Protocol):
@@ -104,5 +109,10 @@ def priced(usage: Usage, price: TokenPrice | None) -> Usage:
 
 def estimate_tokens(text: str) -> int:
     """Estimate the tokens of a text: one per Chinese, Japanese or Korean character, one per four others."""
-    wide = 0 if text.isascii() else len(_CJK.findall(text))
+    if text.isascii():
+        wide = 0
+    elif len(text) <= _SHORT:
+        wide = sum([bisect_right(_CJK_BOUNDS, character) % 2 for character in text])
+    else:
+        wide = len(_CJK.findall(text))
     return wide + (len(text) - wide + 3) // 4

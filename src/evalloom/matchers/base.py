@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import unicodedata
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from evalloom.matchers import Matchers
 
 Function = Callable[..., Any]
+_MOST_SCORES = 100
+_LONGEST_NAME = 200
 
 
 class CheckResult(Struct, frozen=True):
@@ -31,6 +34,8 @@ class CheckResult(Struct, frozen=True):
     mismatches: tuple[Mismatch, ...] = ()
     share: float | None = None
     usage: Usage = NO_USAGE
+    named_scores: dict[str, float] = {}
+    """Further scores that code has returned, by name."""
 
 
 class MatchContext(Struct):
@@ -147,6 +152,13 @@ def number_of(value: Any) -> float | int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) <= sys.float_info.max else None
+
+
+def returned_scores(returned: Record) -> dict[str, float]:
+    """Return the numbers in the `namedScores` that code has returned; what is no number is left out."""
+    written = returned.get("namedScores")
+    pairs = islice(written.items(), _MOST_SCORES) if isinstance(written, dict) else ()
+    return {str(name)[:_LONGEST_NAME]: float(score) for name, value in pairs if (score := number_of(value)) is not None}
 
 
 def threshold_of(check: Check, default: float) -> float | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import to_builtins
+from msgspec.structs import replace
 
 from evalloom.core.errors import usage_error
 from evalloom.core.javascript import (
@@ -34,6 +35,7 @@ from evalloom.matchers.base import (
     Services,
     bad_option,
     number_of,
+    returned_scores,
     show,
     text_of,
     threshold_of,
@@ -226,7 +228,8 @@ def _result_of_object(check: Check, returned: Record) -> CheckResult:
             if not is_right
         )
         return _refused(check, f"{_shown(check)}: expected an object with {wrong}, got {show(returned, 200)}")
-    return _scored(check, passed, score, shorten(reason, _REASON))
+    result = _scored(check, passed, score, shorten(reason, _REASON))
+    return replace(result, named_scores=named) if (named := returned_scores(returned)) else result
 
 
 def _scored(check: Check, passed: bool, score: float, reason: str) -> CheckResult:

@@ -50,6 +50,7 @@ def negated(grade: CheckResult, reason: str = "") -> CheckResult:
         reason,
         share=None if grade.share is None else 1 - grade.share,
         usage=grade.usage,
+        named_scores=grade.named_scores,
     )
 
 

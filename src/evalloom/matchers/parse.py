@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from evalloom.core.errors import usage_error
@@ -24,7 +24,8 @@ _COMPARED = ("equals", "iequals", "one_of", "structural")
 _NOTHING: Any = object()
 
 
-def kind_of(written: str, kinds: Iterable[str]) -> tuple[str, bool] | None:
+@lru_cache(4096)
+def kind_of(written: str, kinds: tuple[str, ...]) -> tuple[str, bool] | None:
     """Return the kind that a word names, and whether `not` precedes it; None if it names none."""
     word = written.strip().replace("-", "_")
     names = set(kinds)
@@ -38,12 +39,11 @@ def parse(written: Any, kinds: tuple[str, ...]) -> Check:
     """Return the check of an object: `{kind, expected, …}`, or in short `{contains: "x", …}`."""
     if not isinstance(written, dict) or not all(isinstance(name, str) for name in written):
         raise usage_error("bad_check", f"check: expected an object such as {{contains: text}}, got {show(written)}")
-    word, expected, rest = _parts(written, kinds)
+    word, expected, options = _parts(written, kinds)
     kind = kind_of(word, kinds)
     if kind is None:
         hint = did_you_mean(word.replace("-", "_"), kinds) or f"; known are {', '.join(kinds)}"
         raise usage_error("unknown_check", f"check: expected a known kind, got {word!r}{hint}")
-    options = dict(rest)
     if kind[1]:
         options["negate"] = options.get("negate") is not True
     if callable(expected):
@@ -93,7 +93,7 @@ def _refuse_unknown(kind: str, expected: Any, options: Record) -> None:
 
 def _refuse_bad(written: Record, options: Record) -> None:
     for name in ("where", "name", "metric"):
-        if not isinstance(written.get(name, ""), str):
+        if name in written and not isinstance(written[name], str):
             raise usage_error("bad_check", f"check: {name}: expected a text, got {show(written[name])}")
     for name in ("weight", "threshold"):
         if name in options and number_of(options[name]) is None:

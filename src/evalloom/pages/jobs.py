@@ -23,6 +23,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from evalloom.batchlog.folders import is_batch
 from evalloom.batchlog.read import RUNS
 from evalloom.pages.errors import RequestError
 from evalloom.pages.library import Library
@@ -195,7 +196,8 @@ class Jobs:
         has_ended = job.process.poll() is not None
         folder = self._library.folder.resolve()
         for file in _open_files(job.process.pid):
-            if file.name == RUNS and file.parent.parent == folder:
+            # The runs are opened before the manifest is written, and until then there is no batch to show.
+            if file.name == RUNS and file.parent.parent == folder and is_batch(file.parent):
                 job.batch = file.parent.name
         if has_ended:
             job.batch = job.batch or self._written_by(job)

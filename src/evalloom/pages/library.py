@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -16,7 +16,7 @@ from msgspec import Struct
 from evalloom.analysis.views import Views, open_views
 from evalloom.batchlog import FOLDER, find, is_in_use, manifest
 from evalloom.batchlog.folders import is_batch
-from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS
+from evalloom.batchlog.read import MANIFEST, RUNS, RUNS_MISSING, VERDICTS
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch
 from evalloom.pages.errors import RequestError
@@ -70,6 +70,33 @@ class _Opened:
         self.until = monotonic() + max(_FRESH_S, 5 * built_s)
         self.users = 0
         self.is_stale = False
+
+
+class LogLosses(Struct, frozen=True):
+    """What the log of a batch lost, so that a reader knows what its figures leave out."""
+
+    batch: str
+    state: str
+    runs: int
+    """How many runs can be read."""
+    expected: int
+    """How many there were, or were to be; 0 if whole runs are not missing."""
+    lines: list[str]
+    """The lines that cannot be read."""
+
+
+_LOSS_CODES = (RUNS_MISSING, " [log_mended]")
+
+
+def other_warnings(warnings: Iterable[str]) -> list[str]:
+    """Return the warnings that are not about what a log lost, which pages show by itself."""
+    return [warning for warning in warnings if not warning.endswith(_LOSS_CODES)]
+
+
+def losses_of(library: Library, batches: Iterable[str]) -> list[LogLosses]:
+    """Return what the logs of some batches lost; one that is gone, as of a baseline, has none."""
+    found = (library.log_losses(id) for id in dict.fromkeys(batches) if id)
+    return [losses for losses in found if losses is not None]
 
 
 class Library:
@@ -193,6 +220,20 @@ class Library:
                 while len(opened.cache) > _MOST_CACHED:
                     opened.cache.popitem(last=False)
             return cast(_Value, opened.cache[name])
+
+    def log_losses(self, id: str) -> LogLosses | None:
+        """Return what the log of a batch lost; None for a batch that is complete, or still written."""
+
+        def compute(views: Views) -> LogLosses | None:
+            if not views.damage:
+                return None
+            summary = self.summary(id)
+            [(runs,)] = views.rows("SELECT count(*) FROM runs")
+            lines = [str(damage) for damage in views.damage if not damage.has_lost_runs]
+            planned = summary.summary.get("total", 0) if summary.state == "finished" else summary.planned
+            return LogLosses(summary.id, summary.state, runs, planned if runs < planned else 0, lines)
+
+        return self.cached(id, "losses", compute)
 
     @contextmanager
     def _used(self, id: str) -> Iterator[_Opened]:

@@ -10,7 +10,7 @@ from evalloom.data.conversion import ConversionNotes, output_field
 from evalloom.data.dialect import VAGUE, Dialect, Written, json_schema
 from evalloom.data.formats import Formats
 from evalloom.pipeline import extensions
-from evalloom.pipeline.findings import are_clean, file_name, findings, unread_answer
+from evalloom.pipeline.findings import are_clean, file_name, findings, plain_fields, unread_answer
 from evalloom.pipeline.record import (
     DEFAULTS,
     V2_FIELDS,
@@ -37,24 +37,26 @@ def sniff_v1(record: Record) -> str:
 def to_case(record: Record, origin: Origin) -> Case:
     """Convert a record to a case with checks on outputs, steps and aggregation, as configured (PIPE-10)."""
     record_v2 = canonical(record)
-    fields = dict(record_v2)
-    for name, default in DEFAULTS.items():
-        value = record_v2.get(name)
+    fields = {**DEFAULTS, **record_v2}
+    for name in record_v2.keys() & DEFAULTS.keys():
+        default = DEFAULTS[name]
         # A field of the wrong type has its own finding and counts as absent; None as the default allows any type.
-        fields[name] = value if default is None or type(value) is type(default) else default
-    checked = _evaluated(fields)
+        if default is not None and type(fields[name]) is not type(default):
+            fields[name] = default
+    checked = _evaluated(fields["evaluation_config"])
+    elsewhere = ("id", "tags", "inputs", *checked)
     limits = tuple(extensions.baseline_checks(fields)) if "performance_baseline" in fields else ()
     return Case(
         id=str(fields["id"]),
         inputs=fields["inputs"],
-        checks=(*_checks(fields, checked, names_outputs(record)), *limits),
-        tags=tuple(tag for tag in fields["tags"] if isinstance(tag, str)),
+        checks=(*_checks(fields, checked, record), *limits),
+        tags=tuple([tag for tag in fields["tags"] if isinstance(tag, str)]),
         needs=extensions.needs_of(fields) if "depends_on" in fields else (),
         meta={
-            name: value
-            for name, value in fields.items()
-            if name not in ("id", "tags", "inputs", *checked)
-            and (name not in DEFAULTS or value != DEFAULTS[name])
+            name: fields[name]
+            for name in record_v2
+            if name not in elsewhere
+            and (name not in DEFAULTS or fields[name] != DEFAULTS[name])
             and not (limits and name == "performance_baseline")
         },
         raw=record,
@@ -62,19 +64,18 @@ def to_case(record: Record, origin: Origin) -> Case:
     )
 
 
-def _evaluated(fields: Record) -> tuple[str, ...]:
+def _evaluated(config: Record) -> tuple[str, ...]:
     """Return the expectation fields that the config enables."""
-    config = fields["evaluation_config"]
     switches = {
         "intermediate_expectations": config.get("evaluate_intermediate", False),
         "expected_aggregation": config.get("evaluate_aggregation", True),
         "expected_outputs": config.get("evaluate_final", True),
     }
-    return tuple(name for name, wanted in switches.items() if wanted)
+    return tuple([name for name, wanted in switches.items() if wanted])
 
 
-def _checks(fields: Record, evaluated: tuple[str, ...], has_names: bool) -> Iterator[Check]:
-    """Yield the checks of a case; `has_names` means that it expects more than the plain output."""
+def _checks(fields: Record, evaluated: tuple[str, ...], record: Record) -> Iterator[Check]:
+    """Yield the checks of a case; `record` is as it was written, and `fields` are those of v2.0."""
     config = fields["evaluation_config"]
     ignored = ignored_fields(config)
     options = {
@@ -92,7 +93,7 @@ def _checks(fields: Record, evaluated: tuple[str, ...], has_names: bool) -> Iter
     names = [*fields["expected_outputs"]]
     for field in names:
         # PIPE-10: the name of an output is ignored like that of any field inside it.
-        if not _names_in(field).isdisjoint(ignored):
+        if ignored and not _names_in(field).isdisjoint(ignored):
             continue
         expected, where = fields["expected_outputs"][field], "output" if field == "output" else f"output.{field}"
         prefix, colon, rest = expected.partition(":") if isinstance(expected, str) else ("", "", "")
@@ -103,7 +104,7 @@ def _checks(fields: Record, evaluated: tuple[str, ...], has_names: bool) -> Iter
         else:
             yield Check("structural", expected, where, options=options)
     # PIPE-3: a plain expected_output is compared with that output alone, also strictly.
-    if options["strict"] is True and names and has_names:
+    if options["strict"] is True and names and names_outputs(record):
         yield Check("only_fields", names, options={"ignore_fields": sorted(ignored)} if ignored else {})
 
 
@@ -216,6 +217,7 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     are_clean=are_clean,
+    plain_fields=plain_fields,
     to_case=to_case,
     identity=identity,
     write=write,

@@ -11,7 +11,7 @@ from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Path, Record, Remark, error, info, show_path, warning
 from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe, did_you_mean, list_names, quote, type_name
-from evalloom.data.dialect import Rules, UnreadAnswer
+from evalloom.data.dialect import PlainFields, Rules, UnreadAnswer
 from evalloom.data.mapping import answer_field, has_input_object, names_expectation, shared_fields
 from evalloom.pipeline import extensions, parameters
 from evalloom.pipeline.record import (
@@ -86,6 +86,14 @@ def _has_pattern(value: Any) -> bool:
 
 def are_clean(records: list[Record], rules: Rules) -> bool:
     return rules.steps is None and rules.shape is None and all(map(_is_clean, records))
+
+
+def plain_fields(record: Record) -> PlainFields | None:
+    """Return which values matter; None if the record has v1.0 expectations, which may contradict each other."""
+    return None if v1_expectations(record) else _PLAIN
+
+
+_PLAIN = PlainFields({"id": r'"[\w-]++"', "evaluation_config": ""}, not_first=("regex:", "semantic:"))
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from evalloom.core.model import Record
 from evalloom.pipeline import extensions, parameters
@@ -41,23 +42,36 @@ def is_v2(record: Record) -> bool:
 
 def canonical(record: Record) -> Record:
     """Convert a record to v2.0 without losing fields; v2.0 records with `inputs` stay unchanged (PIPE-3)."""
-    expectations = v1_expectations(record)
-    fields = {name: value for name, value in record.items() if name not in expectations}
+    expectations, inputs, others = _parts(tuple(record))
+    fields = {name: record[name] for name in others}
     if isinstance(fields.get("id"), int) and not isinstance(fields["id"], bool):
         fields["id"] = str(fields["id"])
-    # `expected` and `expected_output` both mean the plain output; the latter wins.
-    expected = {
-        output_of(name): record[name] for name in sorted(expectations, key=lambda name: name == "expected_output")
-    }
-    if "inputs" not in record:
-        inputs = {name: value for name, value in fields.items() if is_v1_input(name)}
-        if inputs or not is_v2(record):
-            fields = {name: value for name, value in fields.items() if name not in inputs}
-            fields["inputs"] = inputs
-    if expected:
+    if inputs is not None:
+        fields["inputs"] = {name: record[name] for name in inputs}
+    if expectations:
+        # `expected` and `expected_output` both mean the plain output; the latter wins.
+        expected = {output: record[name] for name, output in expectations}
         outputs = fields.get("expected_outputs")
         fields["expected_outputs"] = {**expected, **outputs} if isinstance(outputs, dict) else outputs or expected
     return fields
+
+
+@lru_cache(maxsize=64)
+def _parts(names: tuple[str, ...]) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...] | None, tuple[str, ...]]:
+    """Return which fields of a record are v1.0 expectations, each with its output, which are inputs, and the others.
+
+    The inputs are None for a record that has none besides those of v2.0. Most records of a file have the same fields.
+    """
+    fields = dict.fromkeys(names)
+    expectations = sorted(v1_expectations(fields), key=lambda name: name == "expected_output")
+    others = tuple(name for name in names if name not in expectations)
+    inputs: tuple[str, ...] | None = None
+    if "inputs" not in fields:
+        inputs = tuple(filter(is_v1_input, others))
+        others = tuple(name for name in others if name not in inputs)
+        if not inputs and is_v2(fields):
+            inputs = None
+    return tuple((name, output_of(name)) for name in expectations), inputs, others
 
 
 def written(record: Record) -> Record:
@@ -82,9 +96,14 @@ def is_v1_input(name: str) -> bool:
 
 def v1_expectations(record: Record) -> tuple[str, ...]:
     """Return the v1.0 expectations of a record; beside `inputs`, all but `expected_output` are custom fields."""
-    if "inputs" in record:
-        return ("expected_output",) if "expected_output" in record else ()
-    return tuple(filter(_is_v1_expectation, record))
+    return _v1_expectations(tuple(record))
+
+
+@lru_cache(maxsize=64)
+def _v1_expectations(names: tuple[str, ...]) -> tuple[str, ...]:
+    if "inputs" in names:
+        return ("expected_output",) if "expected_output" in names else ()
+    return tuple(filter(_is_v1_expectation, names))
 
 
 def _is_v1_expectation(name: str) -> bool:

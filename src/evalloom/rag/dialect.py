@@ -17,7 +17,18 @@ from evalloom.core.phrases import find_phrase, plain_width
 from evalloom.core.ranking import file_of, with_slashes
 from evalloom.core.text import describe, did_you_mean, quote
 from evalloom.data.conversion import ConversionNotes, is_text_check
-from evalloom.data.dialect import Dialect, Pairing, Rules, Written, json_schema
+from evalloom.data.dialect import (
+    LONGER_TEXT,
+    TEXT,
+    Dialect,
+    Pairing,
+    PlainFields,
+    Rules,
+    Written,
+    json_schema,
+    list_of,
+    list_of_distinct,
+)
 from evalloom.data.mapping import Mapping, shared_fields
 from evalloom.files.source import Refused, Source, read_chunks
 
@@ -78,6 +89,20 @@ _DRIVE_OR_SCHEME = lazy_pattern(r"[A-Za-z]:|[A-Za-z][A-Za-z0-9+.-]*://")
 _CLEAN_FIELDS = itemgetter("id", "query", "expected_sources", "must_include", "bucket", "pair_id")
 _BUCKETS = frozenset(BUCKETS)
 _UNUSUAL_IN_PATHS = ("..", ":", "\n/", "\\", "~", "\0")
+
+
+_USUAL_PATH = r'"(?![\s"/])[^":~.\\]*+(?:\.(?!\.)[^":~.\\]*+)*"'
+_PLAIN = PlainFields(
+    {
+        "id": TEXT,
+        "query": LONGER_TEXT,
+        "expected_sources": list_of(_USUAL_PATH),
+        "must_include": list_of_distinct(LONGER_TEXT),
+        "bucket": f'"(?:{"|".join(BUCKETS)})"',
+        "pair_id": TEXT,
+        "concept_id": TEXT,
+    }
+)
 
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
@@ -411,11 +436,12 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     are_clean=are_clean,
+    plain_fields=lambda record: _PLAIN,
     to_case=to_case,
     identity=identity,
     write=write,
     schema=schema,
-    pairing=Pairing("pair_id", ("official", "oral"), pair),
+    pairing=Pairing("pair_id", "bucket", ("official", "oral"), pair),
     rank=30,
     forget=forget_sources,
     is_open=True,

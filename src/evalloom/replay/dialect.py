@@ -12,7 +12,7 @@ from evalloom.core.patterns import pattern_error
 from evalloom.core.text import describe
 from evalloom.data.cells import read_cell
 from evalloom.data.conversion import ConversionNotes, output_field
-from evalloom.data.dialect import Dialect, Rules, UnreadAnswer, Written, json_schema
+from evalloom.data.dialect import Dialect, PlainFields, Rules, UnreadAnswer, Written, json_schema
 from evalloom.data.formats import Formats
 from evalloom.data.mapping import answer_field, names_expectation, shared_fields
 from evalloom.replay.variables import as_text, texts_of
@@ -229,6 +229,7 @@ DIALECT = Dialect(
     sniff=sniff,
     findings=findings,
     are_clean=are_clean,
+    plain_fields=lambda record: PlainFields({}),
     to_case=to_case,
     has_row_numbers=True,
     write=write,

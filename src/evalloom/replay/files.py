@@ -71,13 +71,13 @@ def replay_files(
     # Parsed unredacted, so that errors point to the right lines; the replay uses the redacted state.
     file.read()
     state = service.redactor.value(file.state)
-    name = _id_of(str(file.body.get("id") or project.stem), "project")
+    name = project_id(file)
     source = spooled(source_of(dataset))
     row_count = _count_rows(source)
     asked = max(0, row_count - offset if limit is None else min(row_count - offset, limit))
     # A path, so that files of the same name in two folders have different ids.
     dataset_name = os.path.relpath(source.name) if source.path is not None else "stdin"
-    replay = Replay(new_replay_id(), _id_of(dataset_name, "rows"), name, utc_now_z(), profile, asked)
+    replay = Replay(new_replay_id(), id_of(dataset_name, "rows"), name, utc_now_z(), profile, asked)
     digest = sha256_hex(msgspec.json.encode(state))
     replay_run = ReplayRun(service, replay, digest, read_recipe(state))
     last = None if limit is None else min(offset + limit, sys.maxsize)
@@ -163,7 +163,12 @@ def _rows(source: Source, service: ReplayService) -> Iterator[tuple[Any, Assembl
             yield None, recipes.failed_row(message)
 
 
-def _id_of(name: str, otherwise: str) -> str:
+def project_id(file: RecipeFile) -> str:
+    """Return the id under which replays of a recipe file are stored."""
+    return id_of(str(file.body.get("id") or file.path.stem), "project")
+
+
+def id_of(name: str, otherwise: str) -> str:
     """Turn a name into an id; a name with other characters gets a digest to stay unique."""
     plain = name.removesuffix(".jsonl")
     id = _NOT_ID.sub("-", plain).strip("-")[-50:]

@@ -173,7 +173,10 @@ def verdict_word(t: Language, comparison: Comparison) -> str:
     """Say whether it is a regression."""
     if comparison.is_regression:
         return t("Regression")
-    return t("No regression") if comparison.is_comparable else t("Not comparable")
+    if not comparison.is_comparable:
+        return t("Not comparable")
+    is_open = comparison.figures.judgement == "no difference shown"
+    return t("No regression shown") if is_open else t("No regression")
 
 
 def compared_notes(t: Language, comparison: Comparison) -> Iterator[str]:

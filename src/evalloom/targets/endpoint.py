@@ -6,17 +6,16 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 from urllib.parse import quote as escape
 
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import CallError, TargetUnavailable, usage_error
-from evalloom.core.http import Client, Reply, is_secret, retry, status_error
+from evalloom.core.http import Client, HttpRequest, is_secret, retry, send_traced
 from evalloom.core.lazy import lazy_pattern
 from evalloom.core.model import Context, Output, Record
-from evalloom.core.text import clamp, list_names, quote
+from evalloom.core.text import list_names, quote
 from evalloom.core.value import read_json, read_text
 from evalloom.targets.base import TIMEOUT_S, BuiltTarget, TargetOptions, bad_spec, text_in, time_limit, within
 from evalloom.targets.template import MISSING, Template, as_text, compile_json, follow, json_text
@@ -25,7 +24,6 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 _WITHOUT_BODY = ("GET", "DELETE")
 _VARIABLE = lazy_pattern(r"\$\{(\w+)\}")
 _SECRET_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "api-key", "cookie")
-_SAID = 300
 _IN_A_ROW = 10
 """So many calls in a row without a connection end the batch, as they do for an llm (`llms/outage.py`)."""
 
@@ -73,9 +71,9 @@ class EndpointTarget:
 
     async def __call__(self, inputs: Record, context: Context) -> Output:
         url = self._full_url(inputs)
-        body = self._body(inputs)
+        request = HttpRequest(self._method, url, self._headers, self._body(inputs), self.shown(url))
         try:
-            reply, _ = await retry(lambda: self._send(url, body, context.trace))
+            reply, _ = await retry(lambda: send_traced(self._client, request, context.trace))
         except CallError as error:
             self._note_failure(error)
             raise
@@ -107,26 +105,6 @@ class EndpointTarget:
         pairs = {name: as_text(value) for name, value in query.items() if value is not None}
         return f"{url}{'&' if '?' in url else '?'}{urlencode(pairs, errors='replace')}"
 
-    async def _send(self, url: str, body: bytes | None, trace: list[Record]) -> Reply:
-        entry: Record = {"type": "http", "method": self._method, "url": clamp(self.shown(url))}
-        if body is not None:
-            entry["request"] = clamp(body.decode("utf-8", "replace"))
-        trace.append(entry)
-        started = perf_counter()
-        try:
-            reply = await self._client.send(self._method, url, body, self._headers)
-        except CallError as error:
-            entry["error"] = str(error)
-            raise
-        finally:
-            entry["duration_s"] = round(perf_counter() - started, 6)
-        said = reply.body.decode("utf-8", "replace")
-        entry |= {"status": reply.status, "response": clamp(said)}
-        if not 200 <= reply.status < 300:
-            # Without the query, which may hold the inputs of the case: equal errors must read alike.
-            raise status_error(reply, _server_message(reply, said), url.partition("?")[0])
-        return reply
-
     def _value(self, body: bytes) -> Any:
         """Return the response, or the part of it that the spec names."""
         if not self._path:
@@ -151,13 +129,6 @@ def _last_attempt(context: Context) -> str:
         if "status" in entry:
             return f"; the last attempt: HTTP {entry['status']}"
     return ""
-
-
-def _server_message(reply: Reply, text: str) -> str:
-    """Return the message of the server for a status other than success."""
-    if 300 <= reply.status < 400:
-        return f"redirects are not followed; it points to {quote(reply.headers.get('location', ''), 200)}"
-    return " ".join(text[:_SAID].split())
 
 
 def _method(spec: Record) -> str:

@@ -116,6 +116,7 @@ PHRASES: dict[str, str] = {
     "no difference shown": "未显示差异",
     "worse": "更差",
     "No regression": "无退步",
+    "No regression shown": "未见退步",
     "Regression": "退步",
     "{judgement} ({points} points)": "{judgement}（{points} 个百分点）",
     # Headings and labels.

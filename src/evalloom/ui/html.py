@@ -22,7 +22,7 @@ from evalloom.ui.report_marks import GENERATOR
 from evalloom.ui.text import east_asian_language, visible, visible_spaces
 
 TEMPLATES = Path(__file__).with_name("templates")
-_BREAKS = lazy_pattern(r"_|@(?!\d)")
+_BREAKS = lazy_pattern(r"[_/:]|@(?!\d)")
 
 
 def render(
@@ -73,12 +73,18 @@ def page_environment(folders: Sequence[Path], language: Language) -> Environment
         "breakable": breakable,
         "lang": lang_attribute,
         "pluralize": pluralize,
+        "sentence": sentence,
         "shorten": shorten,
         "thousands": "{:,}".format,
         "user": user_text,
         "visible_spaces": visible_spaces,
     }
     return environment
+
+
+def sentence(words: str) -> str:
+    """Begin words with a capital: a heading made of a term that is lower case in sentences."""
+    return words[:1].upper() + words[1:]
 
 
 def user_text(text: str) -> Markup:
@@ -93,7 +99,7 @@ def lang_attribute(text: str) -> Markup:
 
 
 def breakable(name: str) -> Markup:
-    """A name that may wrap after each `_` and `@`."""
+    """A name that may wrap after each `_`, `/`, `:` and `@`."""
     # Not within `hit@3`, whose number belongs to it.
     return Markup(_BREAKS.sub(r"\g<0><wbr>", str(escape(visible(name)))))
 

@@ -13,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from evalloom.analysis.gates import GateResult
 from evalloom.core.model import Batch, DatasetFacts
 from evalloom.pages.errors import RequestError
-from evalloom.pages.library import BatchSummary
+from evalloom.pages.library import BatchSummary, LogLosses
 from evalloom.pages.live import Progress
 from evalloom.pages.page import Page, PageRequest, Redirect, View, path_part
 from evalloom.pages.start import start
@@ -66,8 +66,8 @@ class BatchView(Struct, frozen=True):
     """The name under which pages show each dataset; empty if it is not in the folder of the project."""
     models: dict[str, str]
     figures: BatchFigures
-    lost: int
-    """How many runs there were or are to come, if some of them are missing; otherwise 0."""
+    losses: LogLosses | None
+    """What its log lost, so that the figures leave it out."""
     outcome: str
     """`passed`, `failed` or `unscored`, as the exit code of the run says."""
     gates: list[GateResult] | None
@@ -103,7 +103,7 @@ def _show(request: PageRequest) -> View:
         [request.site.files.shown_name(dataset.path) for dataset in batch.datasets],
         {profile.name: batch.models.get(profile.run) or profile.run for profile in batch.profiles},
         figures,
-        _lost(summary, figures),
+        library.log_losses(id),
         outcome(batch, figures.total, gates or [], summary.state == "stopped"),
         gates,
         request.site.live.progress(id) if summary.state == "running" else None,
@@ -118,12 +118,6 @@ def _show(request: PageRequest) -> View:
         request.query.get("groups") == "all",
     )
     return View("batch.html", data)
-
-
-def _lost(summary: BatchSummary, figures: BatchFigures) -> int:
-    if not any(damage.has_lost_runs for damage in figures.damage):
-        return 0
-    return summary.summary.get("total", 0) if summary.state == "finished" else summary.planned
 
 
 def _previous(request: PageRequest, id: str) -> str:

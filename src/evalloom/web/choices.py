@@ -9,8 +9,9 @@ from time import monotonic
 
 from msgspec import Struct
 
+from evalloom.core.errors import EvalloomError
 from evalloom.core.text import quote
-from evalloom.engine.suite import Suite, SuiteOptions
+from evalloom.engine.suite import SUITE, Suite, SuiteOptions
 from evalloom.pages.errors import RequestError
 from evalloom.pages.files import FoundFile, prompt_suffixes
 from evalloom.pages.site import Site
@@ -37,6 +38,8 @@ class ProfileChoice(Struct, frozen=True):
     name: str
     model: str
     is_chosen: bool
+    problem: str = ""
+    """Why it cannot run."""
 
 
 def targets(site: Site) -> list[str]:
@@ -60,7 +63,9 @@ def _target_of(site: Site, file: FoundFile) -> str:
             report = site.file_reports.get(file.path)
             if report is not None and report.kind in _DOCUMENTS:
                 return f"{_DOCUMENTS[report.kind]}:{file.path}"
-            if report is None or report.is_dataset or report.is_document:
+            if report is not None and report.is_dataset:
+                return f"{SUITE}{file.path}" if _is_suite(site, file.path) else ""
+            if report is None or report.is_document:
                 return ""
         text = site.files.path(file.path).read_bytes()
     except (RequestError, OSError):
@@ -70,16 +75,25 @@ def _target_of(site: Site, file: FoundFile) -> str:
     return f"prompt:{file.path}" if is_prompt else ""
 
 
+def _is_suite(site: Site, path: str) -> bool:
+    try:
+        return suite_of(site, "", f"{SUITE}{path}", []) is not None
+    except (RequestError, EvalloomError):
+        return False
+
+
 def suite_of(site: Site, data: str, target: str, profiles: list[str]) -> Suite | None:
-    """Return what a test file says of its target; None if it says nothing, or if something else names a target.
+    """Return the suite that a target or else a test file names; None if it is no suite, or another target is named.
 
     No code of the file runs for that.
     """
     settings = site.file_reports.settings()
-    if not data or target or settings.target or settings.targets:
+    path = target.removeprefix(SUITE) if target.startswith(SUITE) else data
+    if not path or (path is data and (target or settings.target or settings.targets)):
         return None
-    options = TargetOptions(settings=settings, kinds=site.catalog.targets)
-    suite = site.catalog.suite(site.files.path(data), SuiteOptions(settings, options, tuple(profiles)))
+    allow_code = site.permissions.code or settings.run.allow_code
+    options = TargetOptions(settings=settings, kinds=site.catalog.targets, allow_code=allow_code)
+    suite = site.catalog.suite(site.files.path(path), SuiteOptions(settings, options, tuple(profiles)))
     if suite is not None:
         asyncio.run(_close(suite))
     return suite
@@ -98,6 +112,16 @@ def providers(suite: Suite) -> list[ProfileChoice]:
         llm = suite.llms.get(column.run)
         choices[provider if is_understood else column.name] = llm.model if llm else ""
     return [ProfileChoice(name, model, False) for name, model in choices.items()]
+
+
+def columns(suite: Suite, chosen: list[str]) -> list[ProfileChoice]:
+    """Return the columns of a suite, prompt × provider, with why one cannot run."""
+    choices = []
+    for column in suite.columns:
+        llm = suite.llms.get(column.run)
+        problem = suite.unusable.get(column.name, "")
+        choices.append(ProfileChoice(column.name, llm.model if llm else "", column.name in chosen, problem))
+    return choices
 
 
 def profiles(site: Site, chosen: list[str], own: Collection[ProfileChoice] = ()) -> list[ProfileChoice]:
@@ -127,8 +151,8 @@ def check_target(site: Site, target: str) -> None:
     name, colon, what = target.partition(":")
     kind = name.strip().lower()
     kinds = [kind.name for kind in site.catalog.all_targets]
-    if not colon or not what.strip() or kind not in (*kinds, "https") or not target.isprintable():
-        expected = forms(site.catalog.all_targets)
+    if not colon or not what.strip() or kind not in (*kinds, "https", "suite") or not target.isprintable():
+        expected = f"{forms(site.catalog.all_targets)}, {SUITE}FILE"
         raise RequestError("validation_failed", f"target: expected {expected}, got {quote(target, 100)}")
     is_text = kind == "prompt" and ("{{" in what or "{%" in what)
     if kind not in _ELSEWHERE and not is_text and not site.files.contains(what.strip()):

@@ -13,7 +13,7 @@ from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import BASELINES, baselines
 from evalloom.core.errors import EvalloomError
 from evalloom.pages.errors import RequestError
-from evalloom.pages.library import BatchSummary
+from evalloom.pages.library import BatchSummary, LogLosses, losses_of, other_warnings
 from evalloom.pages.page import Page, PageRequest, Redirect, View
 from evalloom.web.compare_cases import TABS, ChangedCase, ShownCase, Tab, matching, shown_cases
 from evalloom.web.compare_run import show_run
@@ -67,6 +67,8 @@ class ComparePage(Struct, frozen=True):
     b: Side
     conclusions: list[Conclusion]
     warnings: list[str]
+    losses: list[LogLosses]
+    """What the logs of the two lost."""
     changed: list[ChangedFact]
     profiles: list[ProfileFigures]
     by: list[By]
@@ -119,7 +121,8 @@ def _page(request: PageRequest, a: Side, b: Side, by: tuple[By, ...], compared: 
         a,
         b,
         [conclude(t, comparison, result) for comparison in result.comparisons],
-        compared.warnings,
+        other_warnings(compared.warnings),
+        losses_of(request.site.library, (side.batch for side in (a, b))),
         [changed_fact(t, difference) for difference in result.differences],
         [_profile_figures(comparison) for comparison in result.comparisons],
         list(by),

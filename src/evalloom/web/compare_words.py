@@ -83,7 +83,9 @@ def conclude(t: Language, comparison: Comparison, compared: ComparisonResult) ->
     elif not comparison.is_comparable:
         kind, word = "not comparable", t("Not comparable")
     else:
-        kind, word = "better" if figures.judgement == "better" else "same", t("No regression")
+        kind = "better" if figures.judgement == "better" else "same"
+        is_open = figures.judgement == "no difference shown"
+        word = t("No regression shown") if is_open else t("No regression")
     main = t(
         "{judgement}, {points} points (95 % CI {low} to {high})",
         judgement=t(_JUDGEMENTS[figures.judgement]),

@@ -90,6 +90,9 @@ class ShownCase(Struct, frozen=True):
     tags: list[str]
     error: str = ""
     """Why the record is not a case."""
+    description: str = ""
+    file: str = ""
+    """The file that holds its line, if it is another one that this file names."""
 
 
 class FileView(Struct, frozen=True):
@@ -179,7 +182,7 @@ def _show(request: PageRequest) -> View | Redirect:
     if shows == "cases" and report is not None:
         total = report.lines if source.suffix in LINE_SUFFIXES else min(report.records, _MOST_ROWS)
         pages = max(1, -(-total // size))
-        cases = [_shown_case(row, hide) for row in case_rows(site, source, report.kind, first, size)]
+        cases = [_shown_case(site, row, hide) for row in case_rows(site, source, report.kind, first, size)]
     else:
         longest = _LONGEST_WHOLE_LINE if shows == "line" else _LONGEST_LINE
         read = read_page(source, first, size, longest)
@@ -249,6 +252,8 @@ class CaseRow(Struct, frozen=True):
     line: int
     dataset: Dataset
     record: Record
+    file: str = ""
+    """The file that holds it, if that is another one."""
 
 
 def case_rows(site: Site, source: Source, dialect: str, first: int, count: int) -> Iterator[CaseRow]:
@@ -265,7 +270,7 @@ def case_rows(site: Site, source: Source, dialect: str, first: int, count: int) 
     else:
         dataset = Dataset(source, formats)
         numbered = islice(enumerate(_rows(dataset), 1), first - 1, min(first - 1 + count, _MOST_ROWS))
-        rows = (CaseRow(number, row.line, dataset, row.value) for number, row in numbered)
+        rows = (CaseRow(number, row.line, dataset, row.value, row.file) for number, row in numbered)
     return (row for row in rows if dataset.dialect.is_case(row.record))
 
 
@@ -273,14 +278,17 @@ def _rows(dataset: Dataset) -> Iterator[Row]:
     return (item for item in dataset if isinstance(item, Row))
 
 
-def _shown_case(row: CaseRow, hide: _Hide) -> ShownCase:
+def _shown_case(site: Site, row: CaseRow, hide: _Hide) -> ShownCase:
+    file = site.files.shown_name(row.file) if row.file else ""
     if error := record_error(row.dataset, row.record):
-        return ShownCase(row.number, row.line, "", hide(shorten(as_text(row.record), 300)), "", [], error)
+        return ShownCase(row.number, row.line, "", hide(shorten(as_text(row.record), 300)), "", [], error, "", file)
     case = row.dataset.case(row.record, Origin(row.dataset.source.name, row.line))
     expected = "; ".join(f"{check_name(check)} {quote(check.expected, 100)}" for check in case.checks[:5])
     inputs = next(iter(case.inputs.values())) if len(case.inputs) == 1 else case.inputs
     text = shorten(as_text(inputs), 300)
-    return ShownCase(row.number, row.line, case.id, hide(text), hide(expected), list(case.tags[:20]))
+    description = hide(as_text(case.meta.get("description") or ""))
+    tags = list(case.tags[:20])
+    return ShownCase(row.number, row.line, case.id, hide(text), hide(expected), tags, "", description, file)
 
 
 def record_error(dataset: Dataset, record: Record) -> str:

@@ -16,7 +16,7 @@ from evalloom.analysis.history_series import LIMIT, SeriesRequest
 from evalloom.core.errors import EvalloomError
 from evalloom.engine.quarantine_file import Entry, read_entries, today
 from evalloom.pages.errors import RequestError
-from evalloom.pages.library import BatchSummary
+from evalloom.pages.library import BatchSummary, LogLosses, losses_of, other_warnings
 from evalloom.pages.page import Page, PageRequest, View
 from evalloom.pages.site import Site
 from evalloom.reports.sentences import difference
@@ -114,6 +114,8 @@ class HistoryPage(Struct, frozen=True):
     command: str
     """Adds the flaky cases to the quarantine."""
     problem: str = ""
+    losses: list[LogLosses] = []
+    """What the logs of its batches lost."""
 
 
 class _Read(Struct, frozen=True):
@@ -195,8 +197,15 @@ def _page(
         [_quarantined(entry) for entry in entries],
         file,
         shlex.join(["evalloom", "history", *_flags(history), "--quarantine", file or _QUARANTINE]),
-        problem or "\n".join(read.warnings),
+        problem or "\n".join(other_warnings(read.warnings)),
+        _losses(request.site, history, read),
     )
+
+
+def _losses(site: Site, history: History, read: _Read) -> list[LogLosses]:
+    # Only a batch that the reader warned of is opened: there may be hundreds.
+    batches = (batch.batch for batch in history.batches)
+    return losses_of(site.library, (id for id in batches if any(f"/{id}/" in warning for warning in read.warnings)))
 
 
 # -- series ------------------------------------------------------------------------------------------------

@@ -219,8 +219,11 @@ class RunList:
     def page(self, page: int) -> RunPage:
         """Return one page of the list."""
         runs, total = self.counts()
-        keys = self.keys((page - 1) * PAGE_SIZE, PAGE_SIZE)
-        return RunPage(self._read(keys), runs, total, page, max(1, -(-total // PAGE_SIZE)))
+        key = ("page", self._condition, json.dumps(self.values), self.filter.sort, self.is_grouped, page)
+        lines = self._library.cached(
+            self._batch, key, lambda views: self._read(self.keys((page - 1) * PAGE_SIZE, PAGE_SIZE))
+        )
+        return RunPage(lines, runs, total, page, max(1, -(-total // PAGE_SIZE)))
 
     def _lines(self) -> str:
         sort, aggregate = _SORTS[self.filter.sort.removeprefix("-")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from evalloom.core.model import Case
+from evalloom.core.model import Case, Record
 from evalloom.core.text import quote
 from evalloom.files.source import Source, is_plain
 from evalloom.pages.errors import RequestError
@@ -28,36 +28,47 @@ class SavedCase(Struct, frozen=True):
     line: int
 
 
-def save(site: Site, name: str, case: Case) -> SavedCase:
+class OwnRecord(Struct, frozen=True):
+    """A case as its own format holds it, for a new file or one of that format."""
+
+    dialect: str
+    record: Record
+
+
+def save(site: Site, name: str, case: Case, own: OwnRecord | None = None) -> SavedCase:
     """Append a case to a file of the project, or write it to a new one; raise if its format cannot hold the case."""
     if not name.lower().endswith(".jsonl"):
         raise RequestError("cannot_save", f"file: expected the name of a .jsonl file, got {quote(name, 100)}")
     path = site.files.path(name, is_new=True)
     with _lock:
         if not path.exists():
-            _, record = record_of(site, case)
+            record = own.record if own is not None else record_of(site, case)[1]
             _write(path, msgspec.json.encode(record) + b"\n", os.O_CREAT | os.O_EXCL)
             return SavedCase(name, 1)
-        line = _line_for(site, name, path, case)
+        line = _line_for(site, name, path, case, own)
         number = count_lines(path) + 1
         ends = _ends_with_break(path)
         _write(path, (b"" if ends else b"\n") + line + b"\n", os.O_APPEND)
         return SavedCase(name, number)
 
 
-def _line_for(site: Site, name: str, path: Path, case: Case) -> bytes:
+def _line_for(site: Site, name: str, path: Path, case: Case, own: OwnRecord | None) -> bytes:
     """Return the line of a case for a file that exists."""
     if not is_plain(Source(name, path)):
         raise RequestError(
             "cannot_save", f"{name}: expected a file in UTF-8 without a byte order mark. Use another file"
         )
     if path.stat().st_size == 0:
-        return msgspec.json.encode(record_of(site, case)[1])
+        return msgspec.json.encode(own.record if own is not None else record_of(site, case)[1])
     report = site.file_reports.get(name, wait_s=_WAIT_S)
     if report is None or not report.is_dataset or not report.cases:
         raise RequestError("cannot_save", f"{name}: expected a file of test cases. Use another file")
     dialect = site.catalog.formats.by_name(report.kind)
-    record, lost = write_record(site, dialect, case, report.cases + 1)
+    if own is not None and own.dialect == dialect.name:
+        record: Record | None = own.record
+        lost = ""
+    else:
+        record, lost = write_record(site, dialect, case, report.cases + 1)
     if record is None:
         message = f"{name}: its format, {dialect.name}, cannot hold this case: {lost}. Use a new file"
         raise RequestError("cannot_save", message)

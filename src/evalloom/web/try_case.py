@@ -14,13 +14,14 @@ from evalloom.core.model import Case, Check, Record, check_name
 from evalloom.core.text import quote
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect
+from evalloom.engine.suite import SUITE, Suite
 from evalloom.files.rows import Row
 from evalloom.files.source import Source
 from evalloom.pages.errors import RequestError
 from evalloom.pages.site import Site
 from evalloom.targets import TargetOptions, build
 from evalloom.ui.text import visible
-from evalloom.web.choices import check_target
+from evalloom.web.choices import check_target, suite_of
 from evalloom.web.data import case_rows, record_error
 
 EXPECTATIONS = ("contains", "equals")
@@ -71,7 +72,8 @@ def find_base(site: Site, get: Callable[[str], str]) -> BaseCase | None:
     """Return the case that an address names: of a batch, or of a file; without one, the first case of a dataset."""
     if get("batch") and get("run"):
         return _case_of_run(site, get("batch"), get("run"))
-    data, number = get("data"), get("case")
+    suite = get("target").removeprefix(SUITE) if get("target").startswith(SUITE) else ""
+    data, number = get("data") or suite, get("case")
     if number and not (number.isascii() and number.isdecimal() and 0 < int(number[:12]) < 10**9):
         raise RequestError("validation_failed", f"case: expected the number of a case, got {quote(number, 40)}")
     if data:
@@ -92,17 +94,25 @@ def _case_of_run(site: Site, batch: str, run: str) -> BaseCase:
     if not rows:
         raise RequestError("run_not_found", f"the batch {quote(batch, 80)} has no run {quote(run, 80)}")
     id, inputs, record, dialect, profile = rows[0]
-    target = site.library.manifest(batch).target
-    try:
-        check_target(site, target)
-    except RequestError:
-        target = ""  # the name of a target that the settings describe
+    target = _target_again(site, site.library.manifest(batch).target)
     decoded, whole = _object(inputs), _object(record)
     checks: list[str] = []
     if dialect and whole:
         read = read_record(site, dialect, whole)
         checks = _check_texts(read) if read is not None else []
     return BaseCase(id, decoded, whole, dialect or "", checks, "", 0, batch, run, target, [profile] if profile else [])
+
+
+def _target_again(site: Site, name: str) -> str:
+    """Return the target that a batch names as it is written for another run; empty for one of the settings."""
+    for target in (name, f"{SUITE}{name}"):
+        try:
+            check_target(site, target)
+            if not target.startswith(SUITE) or suite_of(site, "", target, []) is not None:
+                return target
+        except (RequestError, EvalloomError):
+            continue
+    return ""
 
 
 def _object(text: Any) -> Record:
@@ -119,8 +129,14 @@ def _case_of_file(site: Site, data: str, number: int, is_first: bool) -> BaseCas
             continue
         case = row.dataset.case(row.record, row.dataset.origin(Row(row.record, row.line)))
         name = row.dataset.dialect.name
-        return BaseCase(case.id, case.inputs, row.record, name, _check_texts(case), data, row.number)
+        target = _target_again(site, data) if _names_no_target(site) else ""
+        return BaseCase(case.id, case.inputs, row.record, name, _check_texts(case), data, row.number, target=target)
     return None
+
+
+def _names_no_target(site: Site) -> bool:
+    settings = site.file_reports.settings()
+    return not settings.target and not settings.targets
 
 
 def _check_texts(case: Case) -> list[str]:
@@ -130,10 +146,10 @@ def _check_texts(case: Case) -> list[str]:
 # -- the fields of the form ------------------------------------------------------------------------------
 
 
-def input_fields(site: Site, target: str, base: BaseCase | None) -> list[InputField]:
+def input_fields(site: Site, target: str, base: BaseCase | None, suite: Suite | None = None) -> list[InputField]:
     """Return the fields: the variables of a prompt or those of a contract first, then the other inputs of the case."""
     inputs = base.inputs if base else {}
-    required, optional = _prompt_variables(site, target)
+    required, optional = (frozenset(), suite.variables) if suite is not None else _prompt_variables(site, target)
     types: dict[str, str] = {}
     if base and base.data and base.dialect:
         contract = site.catalog.formats.by_name(base.dialect).contract_beside(site.files.path(base.data))

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from time import monotonic
 from typing import Any, TypeAlias
 
 import pytest
@@ -229,6 +230,20 @@ def test_no_answer_in_time() -> None:
     with pytest.raises(CallError, match=r"no answer within 0.05 s \(http://127.0.0.1:\d+\)") as caught:
         served([b"HTTP/1.1 200 OK\r\n", b""], use, timeout_s=0.05)
     assert (caught.value.code, caught.value.is_transient) == ("timeout", True)
+
+
+def test_a_request_on_a_used_connection_has_its_own_time() -> None:
+    async def use(client: Client, url: str) -> list[float]:
+        await client.send("GET", url)
+        await asyncio.sleep(0.2)
+        start = monotonic()
+        with pytest.raises(CallError, match=r"no answer within 0.3 s"):
+            await client.send("GET", url)
+        return [monotonic() - start]
+
+    first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    (seconds,), server = served([first, b"HTTP/1.1 200 OK\r\n", b""], use, timeout_s=0.3)
+    assert server.connections == 1 and 0.29 <= seconds < 5
 
 
 def test_a_port_without_a_server(unused_port: int) -> None:

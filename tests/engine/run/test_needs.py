@@ -64,7 +64,7 @@ class Batch:
 
     async def one(self, job: Job) -> Run:
         if job.blocked:
-            return run_of(job, blocked=job.blocked)
+            return run_of(job)
         assert self.statuses.keys() >= {*job.case.needs} & self.cases.keys(), "begun too soon"
         self.begun.append(job.case.id)
         await asyncio.sleep(0)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
+import weakref
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from evalloom.core.errors import BudgetSpent, CallError, EvalloomError
 from evalloom.core.model import Case, Context, Origin, Output, Profile, Record, Request, Response, Run, Usage
@@ -52,6 +55,25 @@ def test_what_was_asked_and_answered_is_in_the_trace_as_it_was_then() -> None:
     assert [len(entry["request"].messages) for entry in found.trace] == [1, 2]
     assert found.trace[0]["response"].text == "answer" and found.trace[0]["duration_s"] >= 0
     assert found.usage == Usage(6, 4, 1.0, calls=2)
+
+
+def test_a_run_is_freed_without_the_garbage_collector() -> None:
+    class Inputs(dict[str, Any]):
+        """Inputs that a weak reference may refer to."""
+
+    async def nested(inputs: Record, context: Context) -> Output:
+        assert context.apart is not None
+        return await asking_twice(inputs, context.apart([]))
+
+    inputs = Inputs(q=1)
+    freed = weakref.ref(inputs)
+    gc.disable()
+    try:
+        run(nested, structs.replace(JOB, case=structs.replace(CASE, inputs=inputs)))
+        del inputs
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_a_failed_question_is_an_error_of_the_run_and_stays_in_its_trace() -> None:

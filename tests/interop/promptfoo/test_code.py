@@ -12,6 +12,7 @@ import pytest
 from evalloom import catalog
 from evalloom.core.model import Case, Origin, Output, Request, Response, Run, Scored
 from evalloom.engine.score import grade_now, score
+from evalloom.engine.scoring_function import named_scores
 from evalloom.interop.promptfoo.derived import definitions, with_derived
 from evalloom.interop.promptfoo.dialect import DIALECT
 from evalloom.matchers import Services
@@ -197,6 +198,24 @@ def test_a_rubric_prompt_asks_the_judge(answer: str, threshold: Any, status: str
     result = asyncio.run(score(case, Run("k", "c", output=Output('a "b"')), services))
     assert (result.verdicts[0].status, result.verdicts[0].score) == (status, value)
     assert [message["content"] for message in asked[0]] == ["Grade kind", 'a "b" in Rome']
+
+
+@pytest.mark.parametrize(
+    ("type_", "code"),
+    [
+        ("javascript", "({pass: true, score: 1, reason: '', namedScores: {own: 9, a: 0.5, b: 3, c: 'no'}})"),
+        ("python", "{'pass': True, 'score': 1, 'reason': '', 'namedScores': {'own': 9, 'a': 0.5, 'b': 3, 'c': 'no'}}"),
+    ],
+)
+def test_named_scores_of_code_count_beside_those_of_metrics(type_: str, code: str) -> None:
+    written = [
+        {"type": type_, "value": code, "metric": "own", "weight": 3},
+        {"type": "contains", "value": "x", "metric": "a"},
+    ]
+    result = scored({"assert": written}, "y")
+    assert result.verdicts[0].named_scores == {"own": 9, "a": 0.5, "b": 3}
+    # As in promptfoo: by weight, and not under the name of the assert itself.
+    assert named_scores(result.verdicts, {"own", "a"}) == {"own": 1, "a": 0.375, "b": 3}
 
 
 def test_derived_metrics_are_computed_from_named_scores(folder: Path) -> None:

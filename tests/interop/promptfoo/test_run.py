@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from evalloom.catalog import load
+from evalloom.engine.suite import SuiteOptions
+from evalloom.settings import Settings
+from evalloom.targets import TargetOptions
+
 pytestmark = pytest.mark.req("WORK-30")
 Run = Callable[..., Any]
 
@@ -288,6 +293,10 @@ def test_what_cannot_run_says_what_to_do(
     write(config)
     done = in_process("run", "promptfooconfig.yaml", *flags)
     assert done.code == 2 and f"[{code}]" in done.err, done.err
+    if code == "prompt_unreadable":
+        # Tests may run against another target, so their file is valid.
+        checked = in_process("validate", "promptfooconfig.yaml")
+        assert checked.code == 0 and "warning: prompts: " in checked.out and f"[{code}]" in checked.out
 
 
 def test_a_provider_that_cannot_run_does_not_keep_the_others(run: Run) -> None:
@@ -416,3 +425,28 @@ def test_a_test_whose_file_is_not_read_counts_once(run: Run, write: Callable[...
     config = {"prompts": ["{{x}}"], "providers": ["echo"], "tests": [{"vars": {"x": "file://none.txt"}}]}
     (only,) = run(config, "--skip-invalid", expect=1)
     assert "error" in only and "output" not in only
+
+
+def test_other_cases_run_with_the_prompts_and_providers_of_a_config(
+    in_process: Run, write: Callable[..., None]
+) -> None:
+    write({"prompts": ["say {{x}}"], "providers": ["echo", "ollama:x"], "tests": [{"vars": {"x": "a"}}]})
+    write("cases.jsonl", '{"id": "b", "x": "b", "expected_output": "contains:say b"}\n')
+    flags = ("--target", "suite:promptfooconfig.yaml", "--profile", "echo")
+    done = in_process("run", "cases.jsonl", *flags)
+    assert done.code == 0 and "1 case passed" in done.out
+    for name, got in (("cases.jsonl", "got another file"), ("x.yaml", "there is no such file")):
+        done = in_process("run", "cases.jsonl", "--target", f"suite:{name}")
+        assert done.code == 2 and "[no_suite]" in done.err and got in done.err
+
+
+def test_a_column_by_its_name_keeps_the_grader(write: Callable[..., None], tmp_path: Path) -> None:
+    default = {"options": {"provider": "ollama:y"}, "assert": [{"type": "llm-rubric", "value": "polite"}]}
+    write({"prompts": ["hi"], "providers": [{"id": "echo", "label": "a"}], "tests": [{}], "defaultTest": default})
+    judges = {}
+    for name in ("a", "ollama:z"):
+        suite = load().suite(tmp_path / "promptfooconfig.yaml", SuiteOptions(Settings(), TargetOptions(), (name,)))
+        assert suite is not None
+        judges[name] = suite.judge
+    # Other llms in the place of the providers: the grader would be asked behind their back.
+    assert judges == {"a": "grader", "ollama:z": ""}

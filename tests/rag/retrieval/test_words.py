@@ -69,3 +69,8 @@ def test_a_name_made_of_function_words_is_a_name() -> None:
     assert words("IT support") == ["it", "support"] and words("it is support") == ["support"]
     assert query_words("it") == ["it"] and query_words("is it support") == ["support"]
     assert words("COMPANY'S Company's") == ["company", "company"]
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_ascii_text_has_the_words_that_it_has_beside_others(text: str) -> None:
+    assert words(f"{text} ñ") == [*words(text), "ñ"]

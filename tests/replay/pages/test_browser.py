@@ -167,3 +167,15 @@ def test_an_empty_folder_says_what_to_type(
     text = page.inner_text("main")
     assert "evalloom replay --project project.json --dataset rows.jsonl" in text
     assert server.json("/replay")["projects"] == []
+
+
+def test_files_are_replayed_again_with_the_command_of_the_page(server: PageServer, visitor: Callable[..., Any]) -> None:
+    page = visitor().page
+    command = "evalloom replay --project project.json --dataset rows.jsonl --profile offline"
+    for path in ("/replay/project", "/replay/project/rows", "/replay/project/rows/compare"):
+        page.goto(f"{server.url}{path}")
+        assert page.inner_text(".command code") == command
+    (server.folder / "rows.jsonl").rename(server.folder / "moved.jsonl")
+    page.goto(f"{server.url}/replay/project/rows")
+    assert page.locator(".command").count() == 0
+    (server.folder / "moved.jsonl").rename(server.folder / "rows.jsonl")

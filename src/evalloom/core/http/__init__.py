@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from evalloom.core.http.attempts import RETRIES, Sleep, Wait, retry, sleeping, status_error, waiting
     from evalloom.core.http.client import MAX_BYTES, Client, find_proxy, is_loopback
     from evalloom.core.http.reply import Reply, is_secret
+    from evalloom.core.http.traced import HttpRequest, send_traced
     from evalloom.core.http.urls import at_url, display_url, join_path
 
 __all__ = [
     "MAX_BYTES",
     "RETRIES",
     "Client",
+    "HttpRequest",
     "Reply",
     "Sleep",
     "Wait",
@@ -25,6 +27,7 @@ __all__ = [
     "is_secret",
     "join_path",
     "retry",
+    "send_traced",
     "sleeping",
     "status_error",
     "waiting",
@@ -35,6 +38,7 @@ __getattr__ = lazy_names(
     {
         "evalloom.core.http.client": ("MAX_BYTES", "Client", "find_proxy", "is_loopback"),
         "evalloom.core.http.reply": ("Reply", "is_secret"),
+        "evalloom.core.http.traced": ("HttpRequest", "send_traced"),
         "evalloom.core.http.urls": ("at_url", "display_url", "join_path"),
         "evalloom.core.http.attempts": ("RETRIES", "Sleep", "Wait", "retry", "sleeping", "status_error", "waiting"),
     },

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from time import time
@@ -88,11 +89,11 @@ async def retry(
 
 def _delay(error: CallError, attempt: int) -> float:
     """Return the pause before the next attempt: twice as long each time, with jitter."""
-    from random import uniform  # deferred: few calls fail
-
-    pause: float = min(0.25 * 2**attempt, 30.0) * uniform(0.5, 1.0)
+    # Not from `random`, whose import takes longer than a first pause may.
+    chance = int.from_bytes(os.urandom(4)) / 2**32
+    pause: float = min(0.25 * 2**attempt, 30.0) * (0.5 + chance / 2)
     if error.retry_after is None:
         return pause
     # Never earlier than the server asks, and a little later, so that calls that failed together do not return
     # together: at first at most twice what it asks, because a server that asks for milliseconds means them.
-    return error.retry_after + (min(pause, 0.25) if attempt else uniform(0.0, min(error.retry_after, 0.25)))
+    return error.retry_after + (min(pause, 0.25) if attempt else chance * min(error.retry_after, 0.25))

@@ -192,11 +192,13 @@ def _basic(parts: SplitResult) -> str:
 
 def find_proxy(url: str) -> str | None:
     """Return the proxy that the environment names for a URL; loopback addresses never use one."""
-    parts = urlsplit(url)
+    if is_loopback(url):
+        return None
     # Imported here: it imports http.client and email, and a local server needs no proxy.
     import urllib.request
 
-    if is_loopback(url) or urllib.request.proxy_bypass(parts.netloc):
+    parts = urlsplit(url)
+    if urllib.request.proxy_bypass(parts.netloc):
         return None
     proxy = urllib.request.getproxies().get(parts.scheme)
     # curl also accepts `host:port` without a scheme.

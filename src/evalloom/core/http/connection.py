@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import zlib
+from time import monotonic
 from typing import cast
 
 import httptools
@@ -25,6 +26,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Reply] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._deadline = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self.is_open = False
         self._is_tunnelling = False
@@ -38,8 +40,10 @@ class Connection(asyncio.Protocol):
             raise CallError("connection_broke", "the connection broke before an answer came", is_transient=True)
         self._waiter = self._loop.create_future()
         self._head_size = 0
-        expired = CallError("timeout", f"no answer within {timeout_s:g} s", is_transient=True)
-        self._timer = self._loop.call_later(timeout_s, self._fail, expired)
+        self._deadline = monotonic() + timeout_s
+        # One timer for many requests: to set and to cancel one takes as long as to parse an answer.
+        if self._timer is None:
+            self._timer = self._loop.call_later(timeout_s, self._check_time, timeout_s)
         self._transport.write(request)
         try:
             return await self._waiter
@@ -48,7 +52,6 @@ class Connection(asyncio.Protocol):
             self.close()
             raise
         finally:
-            self._timer.cancel()
             self._waiter = None
 
     async def tunnel(self, host: str, port: int, credentials: bytes, tls: ssl.SSLContext, timeout_s: float) -> None:
@@ -72,6 +75,7 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         self.is_open = False
+        self._end_timer()
         if self._transport is not None:
             self._transport.abort()
 
@@ -103,6 +107,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
+        self._end_timer()
         if self._waiter is None:
             return
         if self._ends_with_connection and exc is None:
@@ -173,6 +178,22 @@ class Connection(asyncio.Protocol):
         self._waiter.set_result(Reply(status, headers, body))
 
     # ---------------------------------------------------------------------------------------------
+
+    def _check_time(self, timeout_s: float) -> None:
+        """Fail the request whose time is over; for a later one, look again when its time is."""
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        left = self._deadline - monotonic()
+        if left > 0:
+            self._timer = self._loop.call_later(left, self._check_time, timeout_s)
+        else:
+            self._fail(CallError("timeout", f"no answer within {timeout_s:g} s", is_transient=True))
+
+    def _end_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _clear(self) -> None:
         self._headers: dict[str, str] = {}

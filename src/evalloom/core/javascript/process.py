@@ -60,6 +60,7 @@ class EngineProcess:
         os.set_blocking(self._in, False)
         os.set_blocking(self._out, False)
         self.owner = os.getpid()
+        self.is_ended = False
         self.texts: set[str] = set()
         """The digests of the texts that the process has."""
         hello: dict[str, Any] = orjson.loads(self._receive(time.monotonic() + _STARTING_S))
@@ -131,6 +132,7 @@ class EngineProcess:
     def end(self) -> None:
         if self.owner != os.getpid():
             return
+        self.is_ended = True
         with suppress(OSError):
             self._process.kill()
         for stream in (self._process.stdin, self._process.stdout):
@@ -183,7 +185,8 @@ def borrow(is_quick: bool = False) -> EngineProcess:
 def give_back(process: EngineProcess, is_quick: bool = False) -> None:
     """Keep a process for the next call, unless it has ended or there are enough."""
     with _lock:
-        if process.is_alive and len(_idle[is_quick]) < _KEPT:
+        # Whether it is still alive is asked when it is borrowed: each time costs a system call.
+        if not process.is_ended and process.owner == os.getpid() and len(_idle[is_quick]) < _KEPT:
             _idle[is_quick].append(process)
             return
     process.end()

@@ -14,6 +14,7 @@ from evalloom.core.text import did_you_mean, pluralize, quote
 from evalloom.data.checks import FIELD, NEEDS
 from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Rules
+from evalloom.data.identity import NameHashes
 from evalloom.data.mapping import proposals
 from evalloom.data.validate import parallel
 from evalloom.data.validate.checker import Block, Checker, Dependent, FileNote, FindingQuota, NoteKey
@@ -99,6 +100,7 @@ class _Total:
     def add_all(self, dataset: Dataset, consumer: Consumer | None = None) -> None:
         """Check a dataset in this process, a block at a time, so that memory does not grow with it."""
         items = iter(dataset)
+        hashes = NameHashes(dataset.names)
         if consumer is not None:
             checked = self._check_and_pass_on(items)
             consumer(checked)
@@ -106,8 +108,10 @@ class _Total:
         else:
             for first in items:
                 rows = chain((first,), islice(items, _BLOCK_ROWS - 1))
-                self.add(self._checker.check(rows, self.full_codes()))
+                self.add(self._checker.check(rows, self.full_codes(), hashes.add))
         self.lines = dataset.lines
+        if hashes.cases == self.cases:
+            dataset.names.use(hashes)
 
     def _check_and_pass_on(self, items: Iterator[Row | Problem]) -> Iterator[Row | Problem]:
         """Check the items and yield them."""

@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from itertools import compress
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from evalloom.core.model import Check, Finding, Need, Origin, Path, Place, Record, Remark, Severity, show_path, warning
+from evalloom.core.model import (
+    Case,
+    Check,
+    Finding,
+    Need,
+    Origin,
+    Path,
+    Place,
+    Record,
+    Remark,
+    Severity,
+    show_path,
+    warning,
+)
 from evalloom.data.checks import FIELD, CheckLists, CheckRules, looks_like_checks, names_checks
 from evalloom.data.dataset import not_object
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.formats import Formats
 from evalloom.data.mapping import Mapping
-from evalloom.data.validate.keys import KeyColumn, key_column
-from evalloom.files.rows import Lines, Problem, Row
+from evalloom.data.validate.keys import KeyBuilder, KeyColumn
+from evalloom.data.validate.shapes import Shapes
+from evalloom.files.rows import Item, Lines, Problem, Recognized, Row
 
 LISTED_PER_CODE = 1000
 _MOST_SHAPES = 1000
@@ -93,12 +107,26 @@ class Checker(Struct, frozen=True):
     check_lists: CheckLists = "plain"
     declared: frozenset[str] = frozenset()
     """The inputs that the target declares."""
+    shapes: Shapes | None = None
+    """What learns to recognize clean lines without decoding them."""
+    read_shapes: set[tuple[str, ...]] = field(default_factory=set)
+    """The fields of records of which none only looks like checks, so that most records need no look."""
 
-    def check(self, items: Iterable[Row | Problem | Lines], full: Collection[str] = ()) -> Block:
-        """Check one block of the file; findings of the codes in `full` are only counted."""
-        builder = _BlockBuilder(self, full)
+    def check(
+        self,
+        items: Iterable[Item],
+        full: Collection[str] = (),
+        add_name: Callable[[Case], None] | None = None,
+    ) -> Block:
+        """Check one block of the file; findings of the codes in `full` are only counted.
+
+        `add_name` gets each case that is read whole.
+        """
+        builder = _BlockBuilder(self, full, add_name)
         for item in items:
-            if isinstance(item, Lines):
+            if isinstance(item, Recognized):
+                builder.add_recognized(item)
+            elif isinstance(item, Lines):
                 builder.add_lines(item)
             elif isinstance(item, Row):
                 builder.add_row(item)
@@ -126,24 +154,22 @@ class Checker(Struct, frozen=True):
 class _BlockBuilder:
     """Collects findings, keys and dependencies while one block is checked."""
 
-    def __init__(self, checker: Checker, full: Collection[str]) -> None:
+    def __init__(self, checker: Checker, full: Collection[str], add_name: Callable[[Case], None] | None) -> None:
         self._checker = checker
+        self._add_name = add_name
         self._dialect = checker.dialect
         self._quota = FindingQuota(full)
         self._cases = 0
         self._findings: list[Finding] = []
         self._counts: Counter[tuple[str, Severity]] = Counter()
-        self._ids: list[str | int] = []
-        self._id_lines = array("I")
-        self._pairs: list[str] = []
-        self._pair_lines = array("I")
+        self._ids = KeyBuilder()
+        self._pairs = KeyBuilder()
         self._sides = bytearray()
         self._dependents: list[Dependent] = []
         self._bases: set[str] = set()
         self._notes: dict[NoteKey, FileNote] = {}
         self._foreseen_checks: dict[tuple[Any, ...], tuple[str, Need]] = {}
-        self._read_shapes: set[tuple[str, ...]] = set()
-        """The fields of records of which none only looks like checks, so that most records need no look."""
+        self._read_shapes = checker.read_shapes
 
     def block(self) -> Block:
         return Block(
@@ -151,8 +177,8 @@ class _BlockBuilder:
             self._cases,
             self._findings,
             self._counts,
-            key_column(self._ids, self._id_lines),
-            key_column(self._pairs, self._pair_lines),
+            self._ids.column(),
+            self._pairs.column(),
             bytes(self._sides),
             self._dependents,
             self._bases,
@@ -167,6 +193,8 @@ class _BlockBuilder:
             if all(type(record) is dict for record in records) and are_clean(records, rules):
                 numbers = range(lines.line + start, lines.line + start + len(records))
                 self._add_keys(records, numbers)
+                if start == 0 and self._checker.shapes is not None:
+                    self._checker.shapes.learn(records[0], lines.texts[0])
                 if not self._read_shapes.issuperset(map(tuple, records)):
                     for record, line in zip(records, numbers, strict=True):
                         self._add_unread(record, line, 1)
@@ -174,12 +202,40 @@ class _BlockBuilder:
                 for row in lines.rows(start, start + _BATCH):
                     self.add_row(row)
 
+    def add_recognized(self, lines: Recognized) -> None:
+        """Add the keys of lines that are known to be clean."""
+        if tuple(lines.shape.keys) not in self._read_shapes:
+            self.add_lines(lines.decoded())
+            return
+        import numpy as np  # deferred: only large files have such lines
+
+        self._cases += lines.count
+        numbers = np.arange(lines.line, lines.line + lines.count, dtype=np.uintc)
+        if ids := lines.columns.get(self._dialect.id_field):
+            self._ids.keys += ids
+            self._ids.lines.frombytes(numbers.tobytes())
+            self._ids.pack()
+        if (pairing := self._dialect.pairing) is not None:
+            sides = {pairing.sides[0]: 1, pairing.sides[1]: 2}
+            bits = bytes([sides.get(side, 0) for side in lines.columns[pairing.side_field]])
+            names: Iterable[str] = map(str.strip, lines.columns[pairing.field])
+            if 0 in bits:
+                names, numbers = compress(names, bits), numbers[np.frombuffer(bits, np.uint8) > 0]
+            self._pairs.keys += names
+            self._pairs.lines.frombytes(numbers.tobytes())
+            self._sides += bits.replace(b"\0", b"")
+            self._pairs.pack()
+
     def add_row(self, row: Row) -> None:
         record = row.value
         if not isinstance(record, dict):
             self.add_problem(not_object(row, self._dialect))
             return
         checker, dialect = self._checker, self._dialect
+        if dialect.are_clean([record], checker.rules):
+            self._add_keys([record], range(row.line, row.line + 1))
+            self._add_unread(record, row.line, row.column)
+            return
         remarks = [*dialect.findings(record, checker.rules)]
         remarks += checker.formats.check_list_errors(dialect, record, checker.check_lists)
         for remark in remarks:
@@ -201,13 +257,16 @@ class _BlockBuilder:
     def _add_checks(self, record: Record, row: Row, reported: set[Path], rules: CheckRules) -> None:
         """Warn about each check that no run can score, and note what the others need (WORK-2)."""
         checker, dialect = self._checker, self._dialect
-        case = next(iter(dialect.multiplied(record)), record)
-        checks = checker.formats.case(dialect, case, Origin(checker.file, row.line), checker.check_lists).checks
+        first = next(iter(dialect.multiplied(record)), record)
+        origin = Origin(row.file or checker.file, row.line, row.column)
+        case = checker.formats.case(dialect, first, origin, checker.check_lists)
+        if self._add_name is not None and dialect.multiply is None:
+            self._add_name(case)
         read = checker.formats.check_list(dialect, record, checker.check_lists) if FIELD in record else None
         if read is not None:
             self._note(("checks_read", FIELD), row.line, row.column)
         paths: list[Path] | None = None
-        for number, check in enumerate(checks):
+        for number, check in enumerate(case.checks):
             why, need = self._foreseen(check, rules)
             if need:
                 self._note((f"needs_{need}", check.kind), row.line, row.column)
@@ -285,18 +344,18 @@ class _BlockBuilder:
         self._cases += sum(map(self._dialect.is_case, records))
         ids = list(map(self._dialect.identity, records))
         if None not in ids:
-            self._ids += ids  # type: ignore[arg-type]
-            self._id_lines.extend(lines)
+            self._ids.keys += ids  # type: ignore[arg-type]
+            self._ids.lines.extend(lines)
         else:
-            self._ids += [id for id in ids if id is not None]
-            self._id_lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
+            self._ids.keys += [id for id in ids if id is not None]
+            self._ids.lines.extend(line for id, line in zip(ids, lines, strict=True) if id is not None)
         pairing = self._dialect.pairing
         if pairing is None:
             return
         paired = [(pair, line) for pair, line in zip(map(pairing.of, records), lines, strict=True) if pair]
-        self._pairs += [pair for (pair, _), _ in paired]
+        self._pairs.keys += [pair for (pair, _), _ in paired]
         self._sides += bytes([1 if side == pairing.sides[0] else 2 for (_, side), _ in paired])
-        self._pair_lines.extend([line for _, line in paired])
+        self._pairs.lines.extend([line for _, line in paired])
 
 
 def _foresee(check: Check, rules: CheckRules) -> tuple[str, Need]:

@@ -28,11 +28,7 @@ from evalloom.data.dataset import Dataset
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.data.validate import parallel
 from evalloom.data.validate.duplicates import PREFIXED, CaseColumns, DuplicateIndex, leaves, normalize, texts_of
-from evalloom.files.rows import Row, split_blocks
-
-_BLOCK_ROWS = 2_000
-_BATCH = 64
-"""The number of records per call of `are_clean`."""
+from evalloom.files.rows import Item, Row, split_blocks
 
 _BLOCK_ROWS = 2_000
 _BATCH = 64
@@ -72,7 +68,7 @@ def _findings(blocks: Iterable[tuple[_Block, int]]) -> Iterator[Finding]:
 def _scan_ranges(dataset: Dataset, path: FilePath) -> Iterator[tuple[_Block, int]]:
     """Yield the blocks of a large file, scanned in several processes."""
 
-    def scan(items: Iterable[parallel.Item], _: None) -> _Block:
+    def scan(items: Iterable[Item], _: None) -> _Block:
         return _Block(dataset, dataset.mapping.apply_rows(items))
 
     return parallel.map_ranges(path, scan, lambda: None)
@@ -88,7 +84,7 @@ def _scan_rows(dataset: Dataset) -> Iterator[tuple[_Block, int]]:
 class _Block:
     """What each rule remembers of some of the cases."""
 
-    def __init__(self, dataset: Dataset, items: Iterable[parallel.Item]) -> None:
+    def __init__(self, dataset: Dataset, items: Iterable[Item]) -> None:
         self.idle: list[Finding] = []
         self.leaks, self.tags, self.cases = _Leaks(), _Tags(), CaseColumns()
         dialect = dataset.dialect
@@ -102,7 +98,7 @@ class _Block:
                 self.cases.add(case, dialect.pairing.of(case.raw) if dialect.pairing else None)
 
 
-def _valid_cases(dataset: Dataset, items: Iterable[parallel.Item]) -> Iterator[Case]:
+def _valid_cases(dataset: Dataset, items: Iterable[Item]) -> Iterator[Case]:
     """Yield the cases of records without errors: only those have the types that a case needs."""
     dialect, rules = dataset.dialect, Rules()
     rows = (item for item in split_blocks(items) if isinstance(item, Row) and isinstance(item.value, dict))

@@ -22,11 +22,32 @@ class KeyColumn(Struct, frozen=True):
     packed: bytes
 
 
-def key_column(keys: list[str | int] | list[str], lines: array[int]) -> KeyColumn:
-    """Pack the keys of one block."""
-    # The hash of an integer is not unique enough: -1 and -2 share one, and so do 1 and 2**61.
-    hashes = (hash(key) if isinstance(key, str) else hash((str(key),)) for key in keys)
-    return KeyColumn(array("q", hashes), lines, orjson.dumps(keys))
+class KeyBuilder:
+    """Collects the keys of one block."""
+
+    def __init__(self) -> None:
+        self.keys: list[str | int] = []
+        """The keys that are not packed yet."""
+        self.lines = array("I")
+        self._hashes = array("q")
+        self._packed: list[bytes] = []
+
+    def pack(self) -> None:
+        """Hash and pack the keys, best soon after they were read, while they are in the processor's cache."""
+        keys = self.keys
+        if not keys:
+            return
+        if set(map(type, keys)) == {str}:
+            self._hashes.extend(map(hash, keys))
+        else:
+            # The hash of an integer is not unique enough: -1 and -2 share one, and so do 1 and 2**61.
+            self._hashes.extend(hash(key if isinstance(key, str) else (str(key),)) for key in keys)
+        self._packed.append(orjson.dumps(keys)[1:-1])
+        keys.clear()
+
+    def column(self) -> KeyColumn:
+        self.pack()
+        return KeyColumn(self._hashes, self.lines, b"[%b]" % b",".join(self._packed))
 
 
 class KeyIndex:
@@ -45,7 +66,7 @@ class KeyIndex:
             self._starts.append(len(self._hashes))
             self._packed.append(keys.packed)
             self._hashes.extend(keys.hashes)
-            self._lines.extend(array("I", map(offset.__add__, keys.lines)) if offset else keys.lines)
+            self._lines.extend(_moved(keys.lines, offset) if offset else keys.lines)
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -94,6 +115,9 @@ class KeyIndex:
             return
         import numpy as np
 
+        ordered = np.sort(np.frombuffer(self._hashes, np.int64))
+        if not np.any(ordered[1:] == ordered[:-1]):
+            return
         order, starts = self._runs()
         firsts = np.repeat(order[starts], np.diff(np.append(starts, len(order))))
         is_repeat = order != firsts
@@ -110,8 +134,11 @@ class KeyIndex:
             return sorted(firsts[key] for key, bits in sides_of.items() if bits != 3)
         import numpy as np
 
+        hashes, bits = np.frombuffer(self._hashes, np.int64), np.frombuffer(sides, np.uint8)
+        if np.array_equal(np.unique(hashes[bits == 1]), np.unique(hashes[bits == 2])):
+            return []
         order, starts = self._runs()
-        bits = np.bitwise_or.reduceat(np.frombuffer(sides, np.uint8)[order], starts)
+        bits = np.bitwise_or.reduceat(bits[order], starts)
         indexes: list[int] = np.sort(order[starts[bits != 3]]).tolist()
         return indexes
 
@@ -123,3 +150,10 @@ class KeyIndex:
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
         return order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+
+
+def _moved(lines: array[int], offset: int) -> array[int]:
+    import numpy as np  # deferred: only a file that is read in ranges has an offset
+
+    moved = np.frombuffer(lines, np.uintc) + np.uintc(offset)
+    return array("I", moved.tobytes())

@@ -15,8 +15,9 @@ import msgspec
 from evalloom.core.memory import is_limited
 from evalloom.data.dataset import Dataset
 from evalloom.data.validate.checker import Block, Checker
+from evalloom.data.validate.shapes import Shapes
 from evalloom.files.json_rows import JsonReader
-from evalloom.files.rows import Lines, Problem, Row
+from evalloom.files.rows import Item, Recognizer
 from evalloom.files.source import is_plain, read_chunks, read_range
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 RANGE_BYTES = 4 * 1024 * 1024
 _WORTH_IT = 4 * RANGE_BYTES
-Item = Row | Problem | Lines
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -59,15 +59,21 @@ def is_in_lines(dataset: Dataset) -> bool:
 def check_ranges(path: Path, checker: Checker, full: Callable[[], Collection[str]]) -> Iterator[Block]:
     """Yield the blocks of a file in order; `full` returns the codes of which no more findings are listed."""
 
+    if not checker.mapping.names:
+        checker = msgspec.structs.replace(checker, shapes=Shapes(checker.dialect))
+
     def check(items: Iterable[Item], codes: Collection[str]) -> Block:
         return checker.check(checker.mapping.apply_rows(items), codes)
 
-    for block, lines in map_ranges(path, check, full):
+    for block, lines in map_ranges(path, check, full, checker.shapes):
         yield msgspec.structs.replace(block, lines=lines)
 
 
 def map_ranges(
-    path: Path, task: Callable[[Iterable[Item], A], R], argument: Callable[[], A]
+    path: Path,
+    task: Callable[[Iterable[Item], A], R],
+    argument: Callable[[], A],
+    recognizer: Recognizer | None = None,
 ) -> Iterator[tuple[R, int]]:
     """Yield what a task returns for the rows of each range, in order, and the number of lines of the range.
 
@@ -78,12 +84,15 @@ def map_ranges(
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
+    # Imported before the processes are forked, so that none of them has to.
+    import numpy  # noqa: F401
+
     size = path.stat().st_size
     workers = min(os.cpu_count() or 1, 8)
     # Forked processes share the seed of `hash`, and ids and texts of different ranges are compared by hash.
     context = multiprocessing.get_context("fork")
     try:
-        with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, task)) as pool:
+        with ProcessPoolExecutor(workers, context, initializer=_start, initargs=(path, task, recognizer)) as pool:
             # Never cancel a future: the pool of Python 3.11 can then wait for ever.
             waiting: deque[Future[tuple[R, int]]] = deque()
             for start in chain(range(0, size, RANGE_BYTES), [None] * (workers + 1)):
@@ -98,17 +107,18 @@ def map_ranges(
 
 _path: Path
 _task: Callable[[Iterable[Item], Any], Any]
+_recognizer: Recognizer | None
 
 
-def _start(path: Path, task: Callable[[Iterable[Item], Any], Any]) -> None:
-    global _path, _task
-    _path, _task = path, task
+def _start(path: Path, task: Callable[[Iterable[Item], Any], Any], recognizer: Recognizer | None) -> None:
+    global _path, _task, _recognizer
+    _path, _task, _recognizer = path, task, recognizer
     # Records have no reference cycles, so the cycle collector would only cost time.
     gc.disable()
 
 
 def _run_range(start: int, argument: Any) -> tuple[Any, int]:
-    reader = JsonReader(read_range(_path, start, start + RANGE_BYTES), may_be_array=False)
+    reader = JsonReader(read_range(_path, start, start + RANGE_BYTES), may_be_array=False, recognizer=_recognizer)
     result = _task(reader.blocks(), argument)
     if reader.open_ended and start + RANGE_BYTES < _path.stat().st_size:
         raise NotLines

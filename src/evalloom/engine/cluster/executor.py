@@ -109,9 +109,10 @@ class DaskExecutor:
         self.concurrency += most if self._is_sparing else ahead
 
     def run(self, job: Job) -> Awaitable[Run]:
-        if job.error or job.skipped or job.blocked:
-            error = {"outcome": "FAIL", "error": job.error} if job.error else {}
-            return _immediately(run_of(job, skipped=job.skipped, blocked=job.blocked, **error))
+        if job.error:
+            return _immediately(run_of(job, outcome="FAIL", error=job.error))
+        if job.skipped or job.blocked:
+            return _immediately(run_of(job))
         work = Work(job.key, job)
         work.run = asyncio.get_running_loop().create_future()
         return self._add(work, work.run)

@@ -9,10 +9,11 @@ from msgspec import Struct
 
 from evalloom.core import memory
 from evalloom.core.digest import canonical_json
-from evalloom.core.model import Case, Profile, Record, Run
+from evalloom.core.model import NO_USAGE, Case, Outcome, Output, Profile, Record, Run, Usage
 from evalloom.engine.run.conditions import Conditions
 
 KEY_BYTES = 12
+_NO_OUTPUT = Output()
 
 
 class SelectedCase(Struct, frozen=True, gc=False):
@@ -143,21 +144,37 @@ class Jobs(Struct):
                         )
 
 
-def run_of(job: Job, **more: object) -> Run:
+def run_of(
+    job: Job,
+    outcome: Outcome = "OK",
+    output: Output = _NO_OUTPUT,
+    error: str = "",
+    started_at: str = "",
+    duration_s: float = 0.0,
+    usage: Usage = NO_USAGE,
+    trace: list[Record] | None = None,
+) -> Run:
     """Build the run of a job from its results."""
     case = job.case
-    fields: Record = dict(more)
     return Run(
         job.key,
         case.id,
         job.profile.name,
         job.repeat,
         job.number,
-        tags=case.tags,
-        dialect=job.dialect,
-        origin=case.origin,
-        raw=case.raw,
-        position=job.position,
-        is_unnamed=job.is_unnamed,
-        **fields,
+        outcome,
+        output,
+        error,
+        job.skipped,
+        job.blocked,
+        started_at,
+        duration_s,
+        usage,
+        [] if trace is None else trace,
+        case.tags,
+        job.dialect,
+        case.origin,
+        case.raw,
+        job.position,
+        job.is_unnamed,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Awaitable, Mapping
+from functools import partial
 from time import perf_counter
 
 from msgspec import Struct
@@ -23,6 +24,9 @@ class ProfileClients(Struct, frozen=True):
     verify: Llm
 
 
+_NO_OUTPUT = Output(outcome="FAIL")
+
+
 class Runner:
     """Runs jobs against one target; `clients` has the llms of each profile."""
 
@@ -35,20 +39,17 @@ class Runner:
         if job.error:
             return run_of(job, outcome="FAIL", error=job.error)
         if job.skipped or job.blocked:
-            return run_of(job, skipped=job.skipped, blocked=job.blocked)
+            return run_of(job)
         trace: list[Record] = []
         profile, clients = job.profile, self._clients[job.profile.name]
         run_llm = Traced(clients.run, profile.run, profile.params, job.repeat, trace)
         verify_llm = Traced(clients.verify, profile.verify, profile.params, job.repeat, trace)
-
-        def context_with(trace: list[Record]) -> Context:
-            llms = run_llm.with_trace(trace), verify_llm.with_trace(trace)
-            return Context(job.case, profile, *llms, trace, job.repeat, context_with)
-
-        context = Context(job.case, profile, run_llm, verify_llm, trace, job.repeat, context_with)
+        # Not a function inside this one, which would refer to itself: only the garbage collector would free the run.
+        apart = partial(_context_apart, job, run_llm, verify_llm)
+        context = Context(job.case, profile, run_llm, verify_llm, trace, job.repeat, apart)
         started_at = utc_now("milliseconds")
         start = perf_counter()
-        output, error = Output(outcome="FAIL"), ""
+        output, error = _NO_OUTPUT, ""
         try:
             answer: object = await self._target(job.case.inputs, context)
             if not isinstance(answer, Output):
@@ -83,6 +84,13 @@ class Runner:
         )
 
 
+def _context_apart(job: Job, run_llm: Traced, verify_llm: Traced, trace: list[Record]) -> Context:
+    """Return the context of a job with another list for the trace."""
+    llms = run_llm.with_trace(trace), verify_llm.with_trace(trace)
+    apart = partial(_context_apart, job, run_llm, verify_llm)
+    return Context(job.case, job.profile, *llms, trace, job.repeat, apart)
+
+
 def _raised(failure: BaseException, trace: list[Record]) -> str:
     """Return the error of a run whose target raised an exception; add the traceback to the trace."""
     trace.append({"type": "traceback", "text": traceback.format_exc()})
@@ -94,6 +102,8 @@ def _raised(failure: BaseException, trace: list[Record]) -> str:
 
 class Traced:
     """An llm for one run: applies the parameters of the profile, and traces requests and answers."""
+
+    __slots__ = ("_llm", "_name", "_params", "_repeat", "_trace", "stop", "usage")
 
     def __init__(self, llm: Llm, name: str, params: Record, repeat: int, trace: list[Record]) -> None:
         self._llm = llm

@@ -111,11 +111,12 @@ async def execute(
         await stop.wait()
         slots.wake.set()
 
-    watcher = asyncio.create_task(wake_on_stop())
+    loop = asyncio.get_running_loop()
+    watcher = loop.create_task(wake_on_stop())
     try:
         while not stop.is_set():
             while slots.is_free and stopped is None and (job := queue.next_ready()) is not None:
-                task = asyncio.ensure_future(in_slot(job))
+                task = loop.create_task(in_slot(job))
                 slots.active += 1
                 tasks[task] = job
                 task.add_done_callback(on_end)

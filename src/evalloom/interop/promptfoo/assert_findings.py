@@ -17,7 +17,8 @@ from evalloom.interop.promptfoo.files import FileProblem, is_file, read
 
 # Syntax of JavaScript that Python's `re` refuses: such a pattern is valid in promptfoo, so it is only a warning.
 _JAVASCRIPT_ONLY = lazy_pattern(r"\\[pP]\{|\\u\{|\[\^?\]|\\c[A-Za-z]")
-_GRADED = (*types.JUDGED, *types.SIMILAR, "llm-rubric", "similar")
+_GRADED = frozenset({*types.JUDGED, *types.SIMILAR, "llm-rubric", "similar"})
+_TEXTS = frozenset({*types.TEXTUAL, *types.LISTED})
 
 
 def findings(written: Any, at: Path, variables: Record | None, base: str | None = None) -> Iterator[Remark]:
@@ -26,19 +27,20 @@ def findings(written: Any, at: Path, variables: Record | None, base: str | None 
     `variables` is None for an assert that many tests share, each with variables of its own; `base` is the folder of its
     files, None if it is unknown.
     """
-    field = show_path(at)
     if is_file(written):
         if base is not None:
             yield from _file_findings(written, at, base)
     elif not isinstance(written, dict):
-        yield error("bad_assert", at, f"{field}: expected an object with 'type', got {describe(written)}")
+        yield error("bad_assert", at, f"{show_path(at)}: expected an object with 'type', got {describe(written)}")
     elif "$ref" in written:
-        message = f"{field}.$ref: expected a place in this document, got {quote(written['$ref'])}"
+        message = f"{show_path(at)}.$ref: expected a place in this document, got {quote(written['$ref'])}"
         yield error("unresolved_ref", (*at, "$ref"), message)
     elif not isinstance(written.get("type"), str):
         problem = f"expected a type of assert, got {describe(written['type'])}" if "type" in written else "missing"
         yield error(
-            "bad_assert", (*at, "type"), f"{field}.type: {problem}; known are equals, contains, regex and others"
+            "bad_assert",
+            (*at, "type"),
+            f"{show_path(at)}.type: {problem}; known are equals, contains, regex and others",
         )
     elif written["type"] == types.SET:
         yield from _set_findings(written, at, variables, base)
@@ -76,18 +78,19 @@ def _set_findings(written: Record, at: Path, variables: Record | None, base: str
 
 def _single_findings(written: Record, at: Path, variables: Record | None, base: str | None) -> Iterator[Remark]:
     type_, _ = types.base_type(written)
-    field = show_path(at)
     yield from _number_findings(written, at)
-    yield from transform_findings(written, at, ("transform", "contextTransform"), base)
-    yield from grader_findings(written, at, type_)
+    if base is not None:
+        yield from transform_findings(written, at, ("transform", "contextTransform"), base)
+    if type_ in _GRADED:
+        yield from grader_findings(written, at, type_)
     if type_ not in types.TYPES and not type_.startswith(types.RED_TEAM):
         hint = did_you_mean(type_, types.TYPES) or ". Write one of these, or 'checks:' in evalloom.yaml: docs/checks.md"
-        message = f"{field}.type: expected a known type, got {quote(type_)}, so it will not be scored{hint}"
+        message = f"{show_path(at)}.type: expected a known type, got {quote(type_)}, so it will not be scored{hint}"
         yield warning("unknown_assert_type", (*at, "type"), message)
     if type_ in types.NEEDS_VALUE and "value" not in written:
-        yield error("missing_value", at, f"{field}.value: missing; {type_!r} needs it")
+        yield error("missing_value", at, f"{show_path(at)}.value: missing; {type_!r} needs it")
     elif type_ in types.NEEDS_THRESHOLD and "threshold" not in written:
-        yield error("missing_threshold", at, f"{field}.threshold: missing; {type_!r} needs it")
+        yield error("missing_threshold", at, f"{show_path(at)}.threshold: missing; {type_!r} needs it")
     elif "value" in written:
         yield from _value_findings(written, type_, at, variables, base)
 
@@ -130,6 +133,10 @@ def _value_findings(
     written: Record, type_: str, at: Path, variables: Record | None, base: str | None
 ) -> Iterator[Remark]:
     value = written["value"]
+    is_text = isinstance(value, str) and bool(value.strip())
+    if is_text and "{" not in value and not is_file(value) and type_ not in ("regex", "is-json"):
+        # Most values are a text without templates, which suits every other type.
+        return
     path = (*at, "value")
     field = show_path(path)
     if is_file(value) or (isinstance(value, list) and any(map(is_file, value))):
@@ -144,7 +151,7 @@ def _value_findings(
         yield error("bad_value", path, f"{field}: expected a string, got {describe(value)}")
     elif type_ in types.LISTED and not (isinstance(value, str) or (isinstance(value, list) and value)):
         yield error("bad_value", path, f"{field}: expected a list of strings, got {describe(value)}")
-    elif type_ in (*types.TEXTUAL, *types.LISTED) and is_blank(value):
+    elif type_ in _TEXTS and is_blank(value):
         yield warning("empty_expected", path, f"{field}: is empty, so {type_!r} holds for any answer")
     elif type_ == "regex":
         yield from _regex_findings(text_of(render(value, variables or {})), path)

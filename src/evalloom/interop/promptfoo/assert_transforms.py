@@ -16,9 +16,13 @@ _TRANSFORM = "get_transform"
 
 def transforms_of(written: Record, names: Iterable[str], base: str) -> tuple[list[Record], str]:
     """Return the transforms under the first of these names, as steps for the engine; or why they cannot be applied."""
-    value = next((written[name] for name in names if written.get(name)), None)
+    for name in names:
+        if value := written.get(name):
+            break
+    else:
+        return [], ""
     steps: list[Record] = []
-    for item in value if isinstance(value, list) else [] if value is None else [value]:
+    for item in value if isinstance(value, list) else [value]:
         if not isinstance(item, str):
             return [], f"expected JavaScript or a file, got {describe(item)}"
         try:

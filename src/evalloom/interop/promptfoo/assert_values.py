@@ -35,6 +35,9 @@ class Value(Struct, frozen=True):
 
 def value_of(written: Any, type_: str, variables: Record, base: str) -> Value:
     """Return the value of an assert; `base` is the folder that its files are relative to."""
+    if isinstance(written, str) and "{" not in written and not is_file(written):
+        # Most values name no variable.
+        return Value(_expected(written, type_, {}, is_final=True))
     if not is_file(written) and not (isinstance(written, list) and any(map(is_file, written))):
         if why := "" if type_ in CODE else why_unfilled(written, variables):
             return Value(render(written, variables), {}, why, "template_not_filled")

@@ -147,8 +147,8 @@ def _check(written: Record, variables: Record, shared: Record, base: str) -> Che
     type_, is_negated = base_type(written)
     value = value_of(written.get("value"), type_, variables, base)
     options: Record = {name: value for name, value in written.items() if name not in _NOT_OPTIONS}
-    options.update(value.options)
-    options.update(shared)
+    if value.options or shared:
+        options |= {**value.options, **shared}
     prompt = written.get("rubricPrompt") or options.pop("rubric_prompt", None)
     kind = kind_of(type_, value.expected)
     if prompt and type_ == "llm-rubric":

@@ -45,19 +45,22 @@ def default_of(record: Record) -> Record:
     return object_in(record, "defaultTest")
 
 
-def options_of(record: Record, default: Record) -> Record:
-    """The options of a test, over those of its defaults."""
-    return {**object_in(default, "options"), **object_in(record, "options")}
+def with_default(record: Record, default: Record, field: str) -> Record:
+    """The object in a field of a test, over that of its defaults."""
+    own, shared = record.get(field), default.get(field) if default else None
+    if isinstance(own, dict):
+        return {**shared, **own} if isinstance(shared, dict) else {**own}
+    return {**shared} if isinstance(shared, dict) else {}
 
 
 def keeps_lists(record: Record, default: Record) -> bool:
     """Whether a list among the variables is one value, and no choice."""
-    return options_of(record, default).get("disableVarExpansion") is True
+    return with_default(record, default, "options").get("disableVarExpansion") is True
 
 
 def shape_findings(record: Record) -> Iterator[Remark]:
     """Check the types of a test's own fields."""
-    variables, keeps = record.get("vars"), keeps_lists(record, default_of(record))
+    variables = record.get("vars")
     if asserts.is_file(variables):
         yield warning(
             "file_not_read", ("vars",), f"vars: expected an object, got the file {quote(variables)}, which is not read"
@@ -67,7 +70,12 @@ def shape_findings(record: Record) -> Iterator[Remark]:
     for name, value in (variables if isinstance(variables, dict) else {}).items():
         if asserts.is_file(value) and not (files.language_of(value) and "basePath" in record):
             yield file_variable(("vars", name), value)
-        elif isinstance(value, list) and value and isinstance(value[0], str) and not keeps:
+        elif (
+            isinstance(value, list)
+            and value
+            and isinstance(value[0], str)
+            and not keeps_lists(record, default_of(record))
+        ):
             message = f"vars.{name}: is a list, of which promptfoo tests each item by itself; here it is one input"
             yield info("list_of_variables", ("vars", name), message)
     written = record.get("assert")
@@ -231,7 +239,7 @@ def layered(default: Any, config: Record) -> Record:
     layered = {**under, **config}
     for name in ("vars", "options", "metadata"):
         if name in under or name in config:
-            layered[name] = {**object_in(under, name), **object_in(config, name)}
+            layered[name] = with_default(config, under, name)
     lists = [part["assert"] for part in (config, under) if isinstance(part.get("assert"), list)]
     if lists:
         layered["assert"] = [item for part in lists for item in part]

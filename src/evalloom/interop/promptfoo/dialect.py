@@ -9,25 +9,36 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Case, Origin, Path, Record, Remark, error, show_path, warning
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark, error, show_path, warning
 from evalloom.core.text import describe, quote
 from evalloom.data.cells import id_text, is_blank, own_id, text_list
 from evalloom.data.dialect import Dialect, Rules
 from evalloom.interop.promptfoo import asserts
 from evalloom.interop.promptfoo.assert_transforms import scoring_of
-from evalloom.interop.promptfoo.config import default_of, expand, file_variable, is_config, object_in, shape_findings
+from evalloom.interop.promptfoo.config import (
+    default_of,
+    expand,
+    file_variable,
+    is_config,
+    object_in,
+    shape_findings,
+    with_default,
+)
 from evalloom.interop.promptfoo.options import OPTIONS, written_options
 
 _TEST_FIELDS = {
     *("id", "vars", "assert", "description", "options", "threshold", "metadata", "provider", "providers", "prompts"),
     *("providerOutput", "assertScoringFunction", "defaultTest", "basePath"),
 }
+_USED_FIELDS = frozenset({"vars", "assert", "options", "metadata", "threshold", "defaultTest", "basePath"})
+"""The fields of a test that make its inputs and checks."""
 _COLUMNS = {
     "__description": "description",
     "__threshold": "threshold",
@@ -79,32 +90,32 @@ def _is_special(column: str) -> bool:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Problems that keep a test from running, from being read as intended, or from ever failing."""
-    yield from _row_findings(record) if _is_row(record) else shape_findings(record)
-    test = _test(record)
+    is_row = _is_row(record)
+    yield from _row_findings(record) if is_row else shape_findings(record)
+    test = _row_test(record) if is_row else _object_test(record)
     base = record["basePath"] if isinstance(record.get("basePath"), str) else None
-    yield from asserts.transform_findings(object_in(record, "options"), ("options",), base=base)
-    yield from asserts.grader_findings(object_in(record, "options"), ("options",))
+    if options := object_in(record, "options"):
+        yield from asserts.transform_findings(options, ("options",), base=base)
+        yield from asserts.grader_findings(options, ("options",))
     if base is not None and record.get("assertScoringFunction"):
         _, problem = scoring_of(record["assertScoringFunction"], base)
         if problem:
             yield error("bad_transform", ("assertScoringFunction",), f"assertScoringFunction: {problem}")
     for path, written in test.asserts:
-        yield from _point_to_cell(asserts.findings(written, path, test.vars, base), path, record)
+        remarks = asserts.findings(written, path, test.vars, base)
+        yield from _point_to_cell(remarks, path) if is_row else remarks
     yield from _default_assert_findings(record, test.vars)
     if not is_blank(test.threshold) and asserts.number(test.threshold) is None:
-        field = "__threshold" if _is_row(record) else "threshold"
+        field = "__threshold" if is_row else "threshold"
         yield error("bad_threshold", (field,), f"{field}: expected a number, got {describe(test.threshold)}")
     default = record.get("defaultTest")
     if not test.asserts and not isinstance(default, str) and not _default_asserts(record):
-        field = "__expected" if _is_row(record) else "assert"
+        field = "__expected" if is_row else "assert"
         yield warning("no_checks", (), f"{field}: missing or empty, so nothing is checked and the case cannot fail")
 
 
-def _point_to_cell(remarks: Iterator[Remark], path: Path, record: Record) -> Iterator[Remark]:
+def _point_to_cell(remarks: Iterator[Remark], path: Path) -> Iterator[Remark]:
     """Point remarks about an assert in a cell to the cell, and name only its column."""
-    if not _is_row(record):
-        yield from remarks
-        return
     column = show_path(path)
     inner = re.compile(rf"{re.escape(column)}\.\w+:")
     for remark in remarks:
@@ -170,20 +181,20 @@ def _test(record: Record) -> _Test:
 
 def _object_test(record: Record) -> _Test:
     default = default_of(record)
-    variables = record.get("vars")
     written = record.get("assert")
-    meta = {**_remaining_fields(default), **_remaining_fields(record)}
-    if not isinstance(variables, dict | None):
-        meta["vars"] = variables
-    options = {**object_in(default, "options"), **object_in(record, "options")}
+    meta = _remaining_fields(record)
+    if default:
+        meta = {**_remaining_fields(default), **meta}
+    if not isinstance(record.get("vars"), dict | None):
+        meta["vars"] = record["vars"]
+    if options := with_default(record, default, "options"):
+        meta["options"] = options
     return _Test(
-        vars=asserts.render_variables({**object_in(default, "vars"), **object_in(record, "vars")}),
-        asserts=[
-            (("assert", number), item) for number, item in enumerate(written if isinstance(written, list) else [])
-        ],
-        threshold=record.get("threshold", default.get("threshold")),
-        metadata={**object_in(default, "metadata"), **object_in(record, "metadata")},
-        meta={**meta, **({"options": options} if options else {})},
+        asserts.render_variables(with_default(record, default, "vars")),
+        [(("assert", number), item) for number, item in enumerate(written)] if isinstance(written, list) else [],
+        record.get("threshold", default.get("threshold")),
+        with_default(record, default, "metadata"),
+        meta,
     )
 
 
@@ -207,9 +218,8 @@ def _row_test(record: Record) -> _Test:
 
 
 def _remaining_fields(test: Record) -> Record:
-    """The fields of a test that are neither inputs nor checks."""
-    used = ("vars", "assert", "options", "metadata", "threshold", "defaultTest", "basePath")
-    return {name: value for name, value in test.items() if name not in used}
+    """The fields of a test that make neither inputs nor checks."""
+    return {name: value for name, value in test.items() if name not in _USED_FIELDS}
 
 
 def _cell_asserts(row: Record, metric: Any) -> Iterator[tuple[Path, Any]]:
@@ -247,38 +257,42 @@ def _cell_metadata(row: Record) -> Record:
 def _default_asserts(record: Record) -> list[Any]:
     """The asserts of `defaultTest`, unless the test turns them off."""
     written = default_of(record).get("assert")
+    if not isinstance(written, list):
+        return []
     is_off = object_in(record, "options").get("disableDefaultAsserts") is True
-    return written if isinstance(written, list) and not is_off else []
+    return [] if is_off else written
 
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
     test = _test(record)
     base = _base_of(record, origin)
-    shared = asserts.shared_options(test.meta.get("options", {}), base)
-    written = [*(item for _, item in test.asserts), *_default_asserts(record)]
     meta = dict(test.meta)
+    options = object_in(meta, "options")
+    shared = asserts.shared_options(options, base) if options else {}
+    written = [*[item for _, item in test.asserts], *_default_asserts(record)]
     if (threshold := asserts.number(test.threshold)) is not None:
         meta["threshold"] = threshold
+    tags: tuple[str, ...] = ()
     if test.metadata:
         meta["metadata"] = test.metadata
-    if options := written_options(object_in(meta, "options")):
-        meta[OPTIONS] = options
+        tags = tuple(dict.fromkeys(text_list(test.metadata.get("tags"))))
+    if options and (sent := written_options(options)):
+        meta[OPTIONS] = sent
     if reference := meta.pop("assertScoringFunction", None):
         step, problem = scoring_of(reference, base)
         if step:
             meta["scoring_function"] = step
         else:
             shared = {**shared, "unsupported": f"assertScoringFunction: {problem}"}
+    checks: list[Check] = []
+    for index, item in enumerate(written):
+        checks += asserts.checks(item, test.vars, index, shared, base)
     return Case(
         id="",
         inputs=test.vars,
-        checks=tuple(
-            check
-            for index, item in enumerate(written)
-            for check in asserts.checks(item, test.vars, index, shared, base)
-        ),
-        tags=tuple(dict.fromkeys(text_list(test.metadata.get("tags")))),
+        checks=tuple(checks),
+        tags=tags,
         meta=meta,
         raw=record,
         origin=origin,
@@ -288,7 +302,11 @@ def to_case(record: Record, origin: Origin) -> Case:
 def _base_of(record: Record, origin: Origin) -> str:
     """The folder that files of a test are relative to: that of its config, or of the file that it is in."""
     base = record.get("basePath")
-    return base if isinstance(base, str) else os.path.dirname(origin.file)
+    return base if isinstance(base, str) else _folder_of(origin.file)
+
+
+# All tests of a dataset are in a few files.
+_folder_of = lru_cache(64)(os.path.dirname)
 
 
 def check_paths(record: Record) -> Iterator[Path]:
@@ -314,6 +332,7 @@ DIALECT = Dialect(
     to_case=to_case,
     optional_id=optional_id,
     expand_in=expand,
+    added_fields=("basePath",),
     beside_inputs=(OPTIONS,),
     expectations=("assert", "__expected"),
     check_paths=check_paths,

@@ -14,6 +14,7 @@ from evalloom.data.dialect import Included, Surroundings
 from evalloom.interop.promptfoo import config, files, templates, variables
 from evalloom.interop.promptfoo.config import object_in
 from evalloom.interop.promptfoo.files import FileProblem
+from evalloom.interop.promptfoo.prompts import UnreadPrompt, read_prompts
 
 _MOST_COMBINATIONS = 10_000
 _NOT_HERE = {
@@ -43,6 +44,7 @@ class Expander:
     def records(self) -> Iterator[Item]:
         """Yield each test with its place, files of tests, and findings."""
         yield from self._unused()
+        yield from self._unread_prompts()
         self._default = self._document.get("defaultTest")
         if files.is_file(self._default):
             self._default = yield from self._read(str(self._default), ("defaultTest",))
@@ -83,6 +85,15 @@ class Expander:
             else:
                 yield info("section_not_used", (name,), f"{name}: {why}")
 
+    def _unread_prompts(self) -> Iterator[Remark]:
+        """Yield which prompts cannot be read. A warning, because the tests may run against another target."""
+        written = self._document.get("prompts")
+        for item in read_prompts(written, self._base) if written and self._base else ():
+            if isinstance(item, UnreadPrompt):
+                yield warning(
+                    "prompt_unreadable", ("prompts",), f"prompts: {item}. Without it, the config does not run"
+                )
+
     def _tests(self, tests: Any, at: Path, default: Any) -> Iterator[Item]:
         if isinstance(tests, str) or (isinstance(tests, dict) and config.is_generator(tests)):
             yield from self._file(tests, at, default)
@@ -108,13 +119,15 @@ class Expander:
         """Yield the records that a test stands for: one for each combination of its variables."""
         if self._is_plain(test, default):
             record = {**test, "defaultTest": default} if default is not None else test
-            yield _described(record, {**object_in(default or {}, "vars"), **object_in(test, "vars")})
+            if "description" in record:
+                record = _described(record, config.with_default(test, default or {}, "vars"))
+            yield record
             return
         record = yield from self._without_files(test, ())
         defaults = default if isinstance(default, dict) else {}
         own, shared = object_in(record, "vars"), object_in(defaults, "vars")
         values = {**shared, **own}
-        if transform := config.options_of(record, defaults).get("transformVars"):
+        if transform := config.with_default(record, defaults, "options").get("transformVars"):
             values = yield from self._transformed(transform, values)
             # None, so that nobody applies that of the defaults again.
             record = {**record, "options": {**object_in(record, "options"), "transformVars": None}}

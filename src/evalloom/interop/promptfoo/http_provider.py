@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from time import perf_counter
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import orjson
 
 from evalloom.core.errors import CallError
-from evalloom.core.http import Client, Reply, retry, status_error
+from evalloom.core.http import Client, HttpRequest, Reply, retry, send_traced
 from evalloom.core.model import Context, Record
-from evalloom.core.text import clamp, describe, quote, shorten
+from evalloom.core.text import describe, quote, shorten
 from evalloom.interop.promptfoo import files, templates
 from evalloom.interop.promptfoo.code import Scripts
 from evalloom.interop.promptfoo.files import FileProblem
@@ -20,7 +19,6 @@ from evalloom.interop.promptfoo.providers import Provider
 from evalloom.interop.promptfoo.target import output_of
 
 _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-_SAID = 300
 
 
 def why_unusable(provider: Provider) -> str:
@@ -76,10 +74,11 @@ class HttpProvider:
     async def __call__(self, prompt: str, variables: Record, context: Context) -> Any:
         filled = {**variables, "prompt": await self._transformed(prompt, variables)}
         try:
-            url, headers, body = self._url_with(filled), self._filled_headers(filled), self._filled_body(filled)
+            url = self._url_with(filled)
+            request = HttpRequest(self._method, url, self._filled_headers(filled), self._filled_body(filled), url)
         except templates.TemplateError as error:
             raise CallError("bad_template", f"{self._provider.name}: {error}") from None
-        reply, _ = await retry(lambda: self._send(url, headers, body, context.trace))
+        reply, _ = await retry(lambda: send_traced(self._client, request, context.trace))
         return await self._output(reply, variables)
 
     async def close(self) -> None:
@@ -124,25 +123,6 @@ class HttpProvider:
         except orjson.JSONDecodeError:
             return templates.render(body, filled)
         return json.dumps(_filled(parsed, filled), ensure_ascii=False)
-
-    async def _send(self, url: str, headers: dict[str, str], body: bytes | None, trace: list[Record]) -> Reply:
-        entry: Record = {"type": "http", "method": self._method, "url": clamp(url)}
-        if body is not None:
-            entry["request"] = clamp(body.decode("utf-8", "replace"))
-        trace.append(entry)
-        started = perf_counter()
-        try:
-            reply = await self._client.send(self._method, url, body, headers)
-        except CallError as error:
-            entry["error"] = str(error)
-            raise
-        finally:
-            entry["duration_s"] = round(perf_counter() - started, 6)
-        said = reply.body.decode("utf-8", "replace")
-        entry |= {"status": reply.status, "response": clamp(said)}
-        if not 200 <= reply.status < 300:
-            raise status_error(reply, " ".join(said[:_SAID].split()), url.partition("?")[0])
-        return reply
 
     async def _output(self, reply: Reply, variables: Record) -> Any:
         text = reply.body.decode("utf-8", "replace")

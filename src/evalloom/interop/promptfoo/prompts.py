@@ -192,14 +192,17 @@ def fill(prompt: Prompt, variables: Record) -> str:
     variables = {
         name: value.removesuffix("\n") if isinstance(value, str) else value for name, value in variables.items()
     }
-    _resolve(variables)
+    has_templates = any("{" in value for value in variables.values() if isinstance(value, str))
+    if has_templates:
+        _resolve(variables)
     if prompt.chat is not None:
         return json.dumps(templates.render_texts(prompt.chat, variables), ensure_ascii=False, indent=2)
-    rendered = {
-        name: _rendered_variable(value, variables) if isinstance(value, str) and "{" in value else value
-        for name, value in variables.items()
-    }
-    return templates.render(prompt.text, rendered)
+    if has_templates:
+        variables = {
+            name: _rendered_variable(value, variables) if isinstance(value, str) and "{" in value else value
+            for name, value in variables.items()
+        }
+    return templates.render(prompt.text, variables)
 
 
 def _resolve(variables: Record) -> None:

@@ -21,6 +21,7 @@ from evalloom.matchers.base import (
     bad_option,
     failed,
     number_of,
+    returned_scores,
     show,
     unscored,
 )
@@ -134,9 +135,11 @@ def _result_of_object(value: Record, check: Check, threshold: float | None) -> C
     score, reason = number_of(value.get("score")), value.get("reason")
     if not isinstance(passed, bool) or score is None or not isinstance(reason, str):
         return failed(f"{_shown(check)}: expected an object with pass, score and reason, got {show(value)}")
+    reason = shorten(reason, _REASON)
     if threshold is not None and score < threshold:
-        return CheckResult(False, float(score), f"score {score:g}, needed {threshold:g}: {shorten(reason, _REASON)}")
-    return CheckResult(passed, float(score), shorten(reason, _REASON) or ("" if passed else _shown(check)))
+        passed, reason = False, f"score {score:g}, needed {threshold:g}: {reason}"
+    reason = reason or ("" if passed else _shown(check))
+    return CheckResult(passed, float(score), reason, named_scores=returned_scores(value))
 
 
 def _shown(check: Check) -> str:

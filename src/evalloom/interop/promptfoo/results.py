@@ -192,7 +192,8 @@ def _verdict_score(verdict: Verdict) -> float:
 
 
 def _named_scores(scored: Scored) -> dict[str, float]:
-    return named_scores([verdict for verdict in scored.verdicts if verdict.name and _counts(verdict)])
+    counted = list(filter(_counts, scored.verdicts))
+    return named_scores(counted, {verdict.name for verdict in counted if verdict.name})
 
 
 def _counts(verdict: Verdict) -> bool:

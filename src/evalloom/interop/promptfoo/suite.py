@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,19 +13,19 @@ import msgspec
 from evalloom.core.digest import digest_of
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.lazy import lazy_pattern
-from evalloom.core.model import Profile, Record
+from evalloom.core.model import Check, Origin, Profile, Record
 from evalloom.core.text import quote
 from evalloom.engine.suite import Suite, SuiteOptions
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
 from evalloom.interop.promptfoo import config as configs
-from evalloom.interop.promptfoo import files
+from evalloom.interop.promptfoo import dialect, files, templates
 from evalloom.interop.promptfoo.code import Scripts
 from evalloom.interop.promptfoo.config import is_config, object_in
 from evalloom.interop.promptfoo.files import FileProblem
 from evalloom.interop.promptfoo.options import from_config
-from evalloom.interop.promptfoo.prompts import Prompt, UnreadPrompt, named, read_prompts
+from evalloom.interop.promptfoo.prompts import CONVERSATION, Prompt, UnreadPrompt, named, read_prompts
 from evalloom.interop.promptfoo.providers import (
     ECHO,
     HTTP,
@@ -99,11 +99,14 @@ class _Reader:
         self._warnings: list[str] = []
         self._closing: list[Any] = []
         self._llms: dict[str, LlmSettings] = {}
+        self._has_other_llms = False
 
     def suite(self) -> Suite:
         prompts = self._prompts()
         providers = read_providers(self._document.get("providers", self._document.get("targets")) or [], self._base)
         columns, profiles, unusable = self._columns(prompts, providers)
+        names = {name for column in profiles for name in (column.name, column.run, column.variant.rpartition("@")[0])}
+        self._has_other_llms = not names.issuperset(self._options.profiles)
         judge, embeddings = self._graders()
         if not profiles and not self._options.profiles:
             raise usage_error("no_provider", f"{self._path}: providers: none is named. Name one, or pass --profile LLM")
@@ -135,6 +138,8 @@ class _Reader:
             judge,
             embeddings,
             self._run_options(in_order),
+            frozenset[str]().union(*map(_variables, prompts)),
+            changed_test,
         )
 
     def _parts(self, column: Column) -> Iterator[Any]:
@@ -272,7 +277,7 @@ class _Reader:
         while label in self._llms:
             # A provider may have this label.
             label += " (judge)"
-        if provider is None or self._options.profiles:
+        if provider is None or self._has_other_llms:
             # Other llms in the place of the providers: the grader of the config would be asked behind their back.
             return ""
         try:
@@ -300,6 +305,23 @@ class _Reader:
         if isinstance(written.get("cache"), bool):
             options["cache"] = written["cache"]
         return options
+
+
+def _variables(prompt: Prompt) -> frozenset[str]:
+    """Return the variables of a prompt; none of code, which is not run for that."""
+    try:
+        return templates.names_in(prompt.text) - {"env", CONVERSATION}
+    except templates.TemplateError:
+        return frozenset()  # the run says what is wrong with it
+
+
+def changed_test(record: Record, inputs: Record, checks: Sequence[Check]) -> Record:
+    """Return a test with other variables and only the given asserts; its options and its folder stay."""
+    meta = dialect.DIALECT.to_case(record, Origin("", 1)).meta
+    kept: Record = {name: meta[name] for name in ("options", "metadata", "providers", "prompts") if name in meta}
+    asserts = [{"type": check.kind, "value": check.expected} for check in checks]
+    base = {"basePath": record["basePath"]} if "basePath" in record else {}
+    return {"vars": inputs, "assert": asserts, **kept, **base}
 
 
 _DEFAULTS: Mapping[str, Any] = {"temperature": 0, "max_tokens": 1024}

@@ -9,6 +9,15 @@ export function say(text, seconds = 2) {
   if (seconds) say.timer = setTimeout(() => (toast.textContent = ""), seconds * 1000);
 }
 
+// Does what the first look at a page does not need, so that it does not wait for it.
+function afterFirstPaint(act) {
+  new PerformanceObserver((paints, observer) => {
+    if (!paints.getEntriesByName("first-contentful-paint").length) return;
+    observer.disconnect();
+    act();
+  }).observe({ type: "paint", buffered: true });
+}
+
 async function copy(text) {
   await navigator.clipboard.writeText(text);
   say(toast.dataset.copied);
@@ -16,7 +25,9 @@ async function copy(text) {
 
 // -- what needs a script is hidden until there is one ---------------------------------------------------
 
-for (const element of document.querySelectorAll("[data-copy], [data-copy-link], [data-help]")) element.hidden = false;
+// The style sheet shows these without being told, except in old browsers.
+if (!matchMedia("(scripting)").matches)
+  for (const element of document.querySelectorAll("[data-copy], [data-copy-link], [data-help]")) element.hidden = false;
 document.addEventListener("click", (event) => {
   const button = event.target.closest("button");
   if (button?.dataset.copy !== undefined) copy(button.dataset.copy);
@@ -55,8 +66,8 @@ function updateTimes() {
     if (!Number.isNaN(then) && Date.now() - then < 30 * 86400000) time.textContent = ago(time.dateTime);
   }
 }
-// After the first paint: the browser takes a while to load its words for times.
-setTimeout(updateTimes, 100);
+// The browser takes 10 ms to load its words for times.
+afterFirstPaint(updateTimes);
 setInterval(updateTimes, 30000);
 
 // -- keyboard: j k Enter move through rows, / searches, ? helps; nothing while typing ----------------------
@@ -109,7 +120,8 @@ document.addEventListener("keydown", (event) => {
 for (const element of document.querySelectorAll("[data-reload]"))
   setTimeout(() => location.reload(), 1000 * Number(element.dataset.reload));
 
-if (body.dataset.live) {
+if (body.dataset.live) afterFirstPaint(watch);
+function watch() {
   const lang = body.dataset.lang;
   const source = new EventSource(`${body.dataset.live}?lang=${lang}`);
   const seen = new Set([...document.querySelectorAll("[data-progress]")].map((element) => element.dataset.progress));

@@ -14,7 +14,7 @@ from evalloom.prompt_eval.pages.evaluations import find_evaluations, name_of, re
 from evalloom.prompt_eval.reports import content
 
 _SHOWN = 50
-_BATCHES_SHOWN = 20
+_BATCHES_SHOWN = 10
 
 
 class Evaluation(Struct, frozen=True):
@@ -44,6 +44,8 @@ class Evaluations(Struct, frozen=True):
     evaluations: list[Evaluation]
     total: int
     batches: list[BatchSummary]
+    most_checked: int = 2_000
+    """The logs of larger batches are checked on their own pages only."""
 
 
 def _show(request: PageRequest) -> View:

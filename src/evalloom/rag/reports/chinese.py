@@ -56,7 +56,7 @@ PHRASES: dict[str, str] = {
     ),
     "{n} cases with an error in some repeats: measured on the others.": ("{n} 个用例的部分重复出错：按其余重复测量。"),
     "{name} is over {some} of {cases}: the others cannot be scored on it.": (
-        "{name} 只涉及{cases}中的 {some} 个：其余用例无法按此评分。"
+        "{name} 只涉及 {cases}中的 {some} 个：其余用例无法按此评分。"
     ),
     "{name}: {n} cases could not be judged.": "{name}：{n} 个用例无法评判。",
     "{sentence}: {oral} against {official} ({figures}).": "{sentence}：{oral} 对 {official}（{figures}）。",
@@ -87,7 +87,7 @@ PHRASES: dict[str, str] = {
     "RAG retrieval": "RAG 检索",
     "Skip to what was missed": "跳到未命中的用例",
     "Sources in the order they were found": "按找到的顺序列出的来源",
-    "{name} by bucket": "各分桶的 {name}",
+    "By bucket: {name}": "各分桶的 {name}",
     "{name} by bucket. {list}": "各分桶的 {name}。{list}",
     # Words and parts of sentences.
     " and ": "和",

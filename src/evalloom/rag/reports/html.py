@@ -105,10 +105,12 @@ def _case_facts(t: Language, row: CaseRow) -> Iterator[tuple[str, str]]:
 def chart_by_group(t: Language, groups: Sequence[GroupMeasures], measure: str) -> Markup:
     """A bar per group from 0 to its rate, with its interval as a band."""
     from evalloom.ui.charts import Bar, bar_chart
+    from evalloom.ui.html import sentence
 
     bars = []
     for group in groups:
-        name, rate = content.group_name(group, t), group.measure(measure)
+        rate = group.measure(measure)
+        name = sentence(t("overall")) if group.name == "overall" else group.name
         if rate.mean is None or rate.low is None or rate.high is None:
             bars.append(Bar(name, t("no case measured"), "", None))
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+import struct
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
@@ -169,21 +170,21 @@ class DocumentStore:
 
     def _count_terms(self, words: list[str]) -> tuple[bytes, bytes]:
         """The ids of the distinct words, and their counts; new words get ids."""
-        import numpy as np  # deferred: slow to load
-
         counts = Counter(words)
         if not self._term_ids:
             self._term_ids = dict(self._db.execute("SELECT text, id FROM terms"))
             self._next_term_id = self.term_count()
         ids = self._term_ids
-        new = [word for word in counts if word not in ids]
-        if new:
+        terms = list(map(ids.get, counts))
+        if None in terms:
+            new = [word for word, term in zip(counts, terms, strict=True) if term is None]
             rows = list(enumerate(new, self._next_term_id))
             self._next_term_id += len(rows)
             self._db.executemany("INSERT INTO terms VALUES (?, ?)", rows)
             ids.update((word, number) for number, word in rows)
-        terms = np.fromiter((ids[word] for word in counts), "<i4", len(counts))
-        return terms.tobytes(), np.fromiter(counts.values(), "<i4", len(counts)).tobytes()
+            terms = list(map(ids.get, counts))
+        layout = f"<{len(counts)}i"
+        return struct.pack(layout, *terms), struct.pack(layout, *counts.values())
 
     # -- reading --------------------------------------------------------------------------------------
 

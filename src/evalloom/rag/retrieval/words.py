@@ -13,8 +13,10 @@ _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3041-\u3096\u
 _MARKED = "\u0711\u0730-\u074a\u07a6-\u07b0\u0900-\u0963\u0966-\u0dff\u0f3e-\u0f84\u0f86-\u0fbc"
 """Scripts of India, Tibet and others, whose vowel signs are marks that `\\w` does not match."""
 _LETTER = rf"(?:[^\W_{_HAN}{_UNSPACED}]|[{_MARKED}])"
-_WORD = rf"{_LETTER}(?:{_LETTER}|[\u0300-\u036f])*"
-_RUN = lazy_pattern(rf"([{_HAN}]+)|([{_UNSPACED}]+)|({_WORD}(?:[-._'’:@+&]{_WORD})*)")
+# ASCII letters are letters too; they are named because most are, and the set of all letters takes ten times as long.
+_WORD = rf"(?:[A-Za-z0-9]++|{_LETTER})(?:[A-Za-z0-9]++|{_LETTER}|[\u0300-\u036f])*"
+_RUN = lazy_pattern(rf"({_WORD}(?:[-._'’:@+&]{_WORD})*)|([{_HAN}]+)|([{_UNSPACED}]+)")
+_ASCII_NAME = lazy_pattern(r"[A-Za-z0-9]++(?:[-._':@+&][A-Za-z0-9]++)*")
 _JOINT = lazy_pattern(r"[-._'’:@+&]")
 _UNWRITTEN = lazy_pattern(
     "[\u00ad\u200c\u200d\u2060\ufeff\u0591-\u05bd\u05bf\u05c1-\u05c7\u0640\u064b-\u065f\u0670\u06d6-\u06ed]"
@@ -44,8 +46,12 @@ def query_words(query: str) -> list[str]:
 
 def _tokenize(text: str, stop_words: frozenset[str]) -> list[str]:
     tokens: list[str] = []
+    if text.isascii():
+        for name in _ASCII_NAME.findall(text):
+            tokens += _words_of_name(name, stop_words)
+        return tokens
     han: list[str] = []
-    for run, unspaced, name in _RUN.findall(_UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))):
+    for name, run, unspaced in _RUN.findall(_UNWRITTEN.sub("", unicodedata.normalize("NFKC", text))):
         if name:
             tokens += _words_of_name(name, stop_words)
         elif run:

@@ -124,8 +124,8 @@ PHRASES: dict[str, str] = {
     "There is no other run of this row yet.": "此行还没有其他运行。",
     "There is no replay before this one to compare with.": "之前没有可比较的回放。",
     "There is no replay yet. A replay builds the context for each row of a dataset from a recipe, so that a change of "
-    "the recipe shows as a change of the text. Start with two files:": (
-        "还没有回放。回放会按配方为数据集的每一行组装上下文，配方的改动会体现为文本的变化。可以从两个文件开始："
+    "the recipe shows as a change of the text. Start with an example:": (
+        "还没有回放。回放会按配方为数据集的每一行组装上下文，配方的改动会体现为文本的变化。可以从示例开始："
     ),
     "These are runs of two different rows.": "这是两个不同数据行的运行。",
     "These rows were replayed from a file, and are not stored. Replay them again with the same command; the new replay "
@@ -179,7 +179,6 @@ PHRASES: dict[str, str] = {
     "not used": "未使用",
     "or a file of yours": "或选择本机文件",
     "or its text": "或粘贴其文本",
-    "or with an example:": "或从示例开始：",
     "other text: compare": "文本不同：比较",
     "placeholder": "占位符",
     "project or dataset": "项目或数据集",

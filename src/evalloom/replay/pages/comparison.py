@@ -19,6 +19,7 @@ from evalloom.replay.compare import (
     segment_changes,
 )
 from evalloom.replay.pages import history, project
+from evalloom.replay.pages.command import replay_command
 from evalloom.replay.pages.mounted import service_of
 from evalloom.replay.recipe.trace import RunRecord, RunSummary
 from evalloom.replay.requests import check_id, not_found
@@ -88,6 +89,8 @@ class ReplaysView(Struct, frozen=True):
     total: int = 0
     page: int = 1
     pages: int = 1
+    command: str = ""
+    """The command that replays its files again, if they are in this folder."""
 
 
 # -- two runs ----------------------------------------------------------------------------------------------
@@ -152,7 +155,10 @@ def _show_replays(request: PageRequest) -> View:
         [summary_of(one) for one in replays[:_REPLAYS_SHOWN]],
     )
     chosen = _choose(request, service, dataset_id, replays)
-    return View("replays.html", _compared(request, service, view, *chosen) if chosen else view)
+    if chosen:
+        return View("replays.html", _compared(request, service, view, *chosen))
+    newest = view.replays[0] if view.replays and not view.is_stored else None
+    return View("replays.html", replace(view, command=replay_command(request.site, newest)))
 
 
 def _choose(

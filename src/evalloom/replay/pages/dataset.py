@@ -10,6 +10,7 @@ from evalloom.pages.page import Page, PageRequest, Redirect, View
 from evalloom.replay.compare import segment_changes
 from evalloom.replay.pages import history, replaying
 from evalloom.replay.pages.background import StartedReplay
+from evalloom.replay.pages.command import replay_command
 from evalloom.replay.pages.history import NO_PROJECT, SHOWS, RowCounts, RowState
 from evalloom.replay.pages.mounted import mounted, service_of
 from evalloom.replay.recipe.trace import RunRecord
@@ -71,6 +72,8 @@ class DatasetView(Struct, frozen=True):
     """What pages started and is running, or stopped with an error."""
     profiles: list[str]
     projects: list[ProjectSummary]
+    command: str = ""
+    """The command that replays its file again, if it is in this folder."""
 
 
 def show(request: PageRequest) -> View:
@@ -116,6 +119,7 @@ def show(request: PageRequest) -> View:
         mounted(request).background.of_dataset(dataset_id),
         replaying.profiles_for(request),
         projects[:_REPLAYS_SHOWN],
+        replay_command(request.site, summary_of(replay)) if replay and not dataset else "",
     )
     return View("dataset.html", data)
 

@@ -14,7 +14,9 @@ from evalloom.core.model import Record
 from evalloom.core.text import quote
 from evalloom.pages.errors import RequestError
 from evalloom.pages.page import Page, PageRequest, Redirect, View
+from evalloom.pages.site import Site
 from evalloom.replay.pages import replaying
+from evalloom.replay.pages.command import replay_command
 from evalloom.replay.pages.mounted import service_of
 from evalloom.replay.recipe.assemble import Recipe, TemplatePart, cycle_message, template_parts
 from evalloom.replay.recipe.parse import read_recipe, recipe_warnings
@@ -90,6 +92,8 @@ class ProjectView(Struct, frozen=True):
     rows_sampled: int
     replays: list[ReplaySummary]
     dataset_names: dict[str, str]
+    command: str = ""
+    """The command that replays its files again, if they are in this folder."""
 
 
 def show(request: PageRequest) -> View:
@@ -97,7 +101,7 @@ def show(request: PageRequest) -> View:
     service, id = service_of(request), check_id(request.ids["project"], "project")
     replays = [one for one in service.replays(limit=MAX_CANDIDATES) if one.project_id == id]
     if not service.store.has_project(id):
-        return View("project.html", _unstored(service, id, replays))
+        return View("project.html", _unstored(request.site, service, id, replays))
     project, datasets = service.project(id), service.datasets(MOST_IN_LIST)
     dataset_id = request.query.get("dataset", "") or _usual_dataset(replays, datasets)
     recipe = read_recipe(project.state)
@@ -129,7 +133,7 @@ def show(request: PageRequest) -> View:
     return View("project.html", data)
 
 
-def _unstored(service: ReplayService, id: str, replays: list[ReplaySummary]) -> ProjectView:
+def _unstored(site: Site, service: ReplayService, id: str, replays: list[ReplaySummary]) -> ProjectView:
     """Return the view of a project that only replays know: its recipe is in a file, or was deleted."""
     if not replays:
         raise not_found("project", id)
@@ -150,7 +154,10 @@ def _unstored(service: ReplayService, id: str, replays: list[ReplaySummary]) -> 
     ]
     names = {dataset.id: dataset.name for dataset in service.datasets(MOST_IN_LIST)}
     empty: list[Any] = []
-    return ProjectView(id, "", "", False, "", nodes, empty, empty, "", "", empty, 0, replays[:_REPLAYS_SHOWN], names)
+    command = replay_command(site, first)
+    return ProjectView(
+        id, "", "", False, "", nodes, empty, empty, "", "", empty, 0, replays[:_REPLAYS_SHOWN], names, command
+    )
 
 
 def _usual_dataset(replays: list[ReplaySummary], datasets: list[DatasetSummary]) -> str:

@@ -22,6 +22,7 @@ import msgspec
 
 from evalloom.core.errors import EvalloomError
 from evalloom.files import zstd
+from evalloom.files.write import sync_names
 from evalloom.replay.recipe.assemble import AssembledRow, RecipeNode, trace_of
 from evalloom.replay.recipe.trace import Outcome, RunRecord, RunSummary
 from evalloom.replay.store.records import (
@@ -451,6 +452,7 @@ def _make_private(path: Path) -> None:
     folder.mkdir(0o700, exist_ok=True)
     # SQLite gives the files beside it (-wal, -shm) the rights that it has.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    sync_names(folder, folder.parent, folder.parent.parent)
     for place in (folder, *folder.glob(f"{FILE}*")):
         mode = stat.S_IMODE(place.stat().st_mode)
         if mode & 0o077:
