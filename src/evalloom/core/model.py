@@ -242,6 +242,9 @@ class Target(Protocol):
     def __call__(self, inputs: Record, context: Context, /) -> Awaitable[Output]: ...
 
 
+NO_OUTPUT = Output()
+
+
 class Run(Struct, frozen=True, omit_defaults=True):
     """One execution of a case under one profile; `number` is the case's position in the dataset."""
 
@@ -251,7 +254,7 @@ class Run(Struct, frozen=True, omit_defaults=True):
     repeat: int = 0
     number: int = 0
     outcome: Outcome = "OK"
-    output: Output = Output()
+    output: Output = NO_OUTPUT
     error: str = ""
     skipped: str = ""
     """Why it was skipped: its conditions do not hold."""

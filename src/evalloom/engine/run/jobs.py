@@ -9,11 +9,10 @@ from msgspec import Struct
 
 from evalloom.core import memory
 from evalloom.core.digest import canonical_json
-from evalloom.core.model import NO_USAGE, Case, Outcome, Output, Profile, Record, Run, Usage
+from evalloom.core.model import NO_OUTPUT, NO_USAGE, Case, Outcome, Output, Profile, Record, Run, Usage
 from evalloom.engine.run.conditions import Conditions
 
 KEY_BYTES = 12
-_NO_OUTPUT = Output()
 
 
 class SelectedCase(Struct, frozen=True, gc=False):
@@ -147,7 +146,7 @@ class Jobs(Struct):
 def run_of(
     job: Job,
     outcome: Outcome = "OK",
-    output: Output = _NO_OUTPUT,
+    output: Output = NO_OUTPUT,
     error: str = "",
     started_at: str = "",
     duration_s: float = 0.0,
