@@ -10,6 +10,7 @@ from evalloom.core.text import (
     did_you_mean,
     list_names,
     one_line,
+    percent,
     pluralize,
     printable,
     quote,
@@ -72,3 +73,8 @@ def test_only_a_near_word_is_proposed() -> None:
     assert did_you_mean("contians", ["contains", "equals"]) == ". Did you mean 'contains'?"
     assert did_you_mean("zzz", ["contains"]) == ""
     assert did_you_mean("contains" * 1000, ["contains"]) == ""
+
+
+def test_only_what_is_whole_is_shown_as_whole() -> None:
+    assert [percent(share) for share in (0, 0.0004, 0.376, 0.9995, 1)] == ["0.0%", "<0.1%", "37.6%", ">99.9%", "100.0%"]
+    assert [percent(share, 0) for share in (0.001, 0.996, 1)] == ["<1%", ">99%", "100%"]

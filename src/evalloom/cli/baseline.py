@@ -11,6 +11,7 @@ from evalloom.batchlog import Baseline, baselines, find_baseline, read_baseline,
 from evalloom.console.compare_text import baseline_lines
 from evalloom.console.layout import print_lines, table_lines
 from evalloom.console.outcome import warn
+from evalloom.core.text import percent
 from evalloom.engine.baseline import save
 
 
@@ -56,7 +57,7 @@ def _row(head: Baseline) -> list[str]:
         head.name,
         head.saved_at[:16].replace("T", " "),
         str(head.runs),
-        f"{rate:.1%}" if isinstance(rate, float) else "-",
+        percent(rate) if isinstance(rate, float) else "-",
         head.batch.id,
         head.batch.target,
         ", ".join(profile.name for profile in head.batch.profiles),

@@ -18,7 +18,7 @@ from evalloom.console.run_text import batch_lines
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch, Case, Run
 from evalloom.core.repeats import cases_of, count_of, meets
-from evalloom.core.text import did_you_mean, pluralize
+from evalloom.core.text import did_you_mean, percent, pluralize
 from evalloom.engine.results import stored_runs
 
 _MOST_IDS = 1000
@@ -57,7 +57,7 @@ def _row(path: Path, batch: Batch) -> list[str]:
     return [
         batch.id,
         str(batch.summary.get("total", planned)),
-        f"{rate:.1%}" if isinstance(rate, float) else "-",
+        percent(rate) if isinstance(rate, float) else "-",
         "done" if batch.finished_at else "running" if is_in_use(path) else "unfinished",
         batch.target,
         ", ".join(Path(dataset.path).name for dataset in batch.datasets),

@@ -14,7 +14,7 @@ from evalloom.analysis.compare_measures import Measured
 from evalloom.batchlog import Baseline
 from evalloom.console.layout import Line, command_lines, seconds, table_lines
 from evalloom.console.run_text import batch_lines, case_name
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import one_line, percent, pluralize, printable
 from evalloom.engine.compare import ComparisonResult
 from evalloom.engine.compare_self import ProfileNoise, SelfComparison
 
@@ -166,16 +166,16 @@ def _interval(figures: RateComparison) -> str:
 def rate_cells(figures: RateComparison) -> list[str]:
     """Return the cells of a comparison of rates below RATE_HEADER."""
     if figures.difference is None or figures.low is None or figures.high is None:
-        return [str(figures.cases), "-", "-", "-", "-", "-", "0", "0"]
+        return [f"{figures.cases:,}", "-", "-", "-", "-", "-", "0", "0"]
     return [
-        str(figures.cases),
-        f"{figures.base_rate:.1%}",
-        f"{figures.rate:.1%}",
+        f"{figures.cases:,}",
+        "-" if figures.base_rate is None else percent(figures.base_rate),
+        "-" if figures.rate is None else percent(figures.rate),
         _signed(figures.difference),
         _interval(figures),
         f"{figures.p_value:.2g}",
-        str(figures.gained),
-        str(figures.lost),
+        f"{figures.gained:,}",
+        f"{figures.lost:,}",
     ]
 
 
@@ -375,8 +375,6 @@ def baseline_lines(file: Path, head: Baseline) -> Iterator[Line]:
     if batch.documents and "" not in batch.documents:
         yield f"searched  {pluralize(len(batch.documents), 'document')}", ""
     rate: Any = batch.summary.get("pass_rate")
-    yield (
-        f"runs      {head.runs:,}, {f'pass rate {rate:.1%}' if isinstance(rate, float) else 'none of them scored'}",
-        "",
-    )
+    scored = f"pass rate {percent(rate)}" if isinstance(rate, float) else "none of them scored"
+    yield f"runs      {head.runs:,}, {scored}", ""
     yield from command_lines(f"evalloom compare latest --against {printable(head.name)}", "Next: ")

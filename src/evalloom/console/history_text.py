@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from evalloom.analysis.history_cases import Kind
 from evalloom.analysis.history_figures import BatchPoint, CaseHistory, History, ProfilePoint, RunLine
 from evalloom.console.layout import Line, percent_interval, table_lines
-from evalloom.core.text import one_line, pluralize, printable, shorten
+from evalloom.core.text import one_line, percent, pluralize, printable, shorten
 
 SHOWN = 5
 """The cases that a list names."""
@@ -81,7 +81,7 @@ def _row(batch: BatchPoint, point: ProfilePoint, names: dict[str, str]) -> list[
     return [
         names[batch.batch],
         f"{point.cases:,}",
-        "-" if point.pass_rate is None else f"{point.pass_rate:.1%}",
+        "-" if point.pass_rate is None else percent(point.pass_rate),
         percent_interval(point.low, point.high),
         difference,
         interval,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from evalloom.core.text import pluralize
+from evalloom.core.text import percent, pluralize
 from evalloom.engine.evaluate import Live
 
 _TERMINAL_EVERY_S = 0.2
@@ -61,7 +61,7 @@ def progress_line(live: Live) -> str:
     parts = [f"{done}/{live.total}" if live.total is not None else f"{done} done"]
     # Where nothing is scored, as in the runs of prompt-eval, only errors count.
     if counts["passed"] or counts["failed"]:
-        parts.append(f"{counts['passed'] / counted:.0%} passed")
+        parts.append(f"{percent(counts['passed'] / counted, 0)} passed")
     elif counts["error"]:
         parts.append(pluralize(counts["error"], "error"))
     parts += [f"{rate:.1f}/s", f"{live.in_flight} in flight"]

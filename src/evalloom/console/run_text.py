@@ -12,7 +12,7 @@ from evalloom.console.outcome import exit_code
 from evalloom.core.errors import TargetUnavailable
 from evalloom.core.model import ABSENT, Batch, Run, Scored, Verdict
 from evalloom.core.repeats import Count
-from evalloom.core.text import list_names, one_line, pluralize, printable
+from evalloom.core.text import list_names, one_line, percent, pluralize, printable
 
 if TYPE_CHECKING:
     from evalloom.engine.dry_run import DryRun
@@ -260,7 +260,7 @@ def _quarantine_lines(quarantine: QuarantineSummary) -> Iterator[Line]:
     rate = "no case counted"
     if quarantine.pass_rate is not None:
         interval = percent_interval(quarantine.pass_rate_low, quarantine.pass_rate_high)
-        rate = f"pass rate {quarantine.pass_rate:.1%} over {pluralize(quarantine.deciding_cases, 'case')}"
+        rate = f"pass rate {percent(quarantine.pass_rate)} over {pluralize(quarantine.deciding_cases, 'case')}"
         rate += f" (95 % CI {interval})"
     ids = dict.fromkeys(case.case_id for case in quarantine.cases)
     yield f"Quarantined: {pluralize(len(ids), 'case')}, {failed}", "yellow"
@@ -270,7 +270,7 @@ def _quarantine_lines(quarantine: QuarantineSummary) -> Iterator[Line]:
 def _rates(figures: Figures) -> tuple[str, str]:
     if figures.pass_rate is None:
         return "-", "-"
-    return f"{figures.pass_rate:.1%}", percent_interval(figures.pass_rate_low, figures.pass_rate_high)
+    return percent(figures.pass_rate), percent_interval(figures.pass_rate_low, figures.pass_rate_high)
 
 
 def _spent(figures: Figures) -> Iterator[Line]:

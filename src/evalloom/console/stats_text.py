@@ -9,7 +9,7 @@ from evalloom.analysis.stats import Figures, Metric, Stats, Values
 from evalloom.analysis.tally import STATUSES, Counts
 from evalloom.console.layout import Line, percent_interval, seconds, table_lines
 from evalloom.console.run_text import case_name
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import one_line, percent, pluralize, printable
 
 _SHOWN_CAUSES = 10
 _SHOWN_CASES = 5
@@ -66,7 +66,7 @@ def figure_cells(group: Figures, metric: Metric, figures: list[Figures]) -> list
     """Return the cells of a group below that header."""
     if isinstance(group, Counts):
         statuses = [f"{getattr(group, status):,}" for status in _shown_statuses(figures)]
-        rate = "-" if group.pass_rate is None else f"{group.pass_rate:.1%}"
+        rate = "-" if group.pass_rate is None else percent(group.pass_rate)
         interval = percent_interval(group.pass_rate_low, group.pass_rate_high)
         return [f"{group.total:,}", f"{group.cases:,}", *statuses, rate, interval]
     return [f"{group.total:,}", f"{group.count:,}", *_values(group, metric)]

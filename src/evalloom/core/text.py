@@ -86,3 +86,11 @@ def did_you_mean(word: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
 
     matches = get_close_matches(word, list(choices), 1, cutoff) if len(word) <= _LONGEST_WORD else []
     return f". Did you mean {matches[0]!r}?" if matches else ""
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Format a share: `37.6%`; one that only rounds to 0 or 100 % gives `<0.1%` or `>99.9%`."""
+    text, least = f"{100 * share:.{digits}f}", 10**-digits
+    if share > 0 and not float(text):
+        return f"<{least:g}%"
+    return f">{100 - least:g}%" if share < 1 and float(text) == 100 else f"{text}%"

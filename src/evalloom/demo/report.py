@@ -11,7 +11,7 @@ import evalloom
 from evalloom.analysis.tally import Figures
 from evalloom.console.layout import percent_interval
 from evalloom.core.model import Record
-from evalloom.core.text import pluralize, printable
+from evalloom.core.text import percent, pluralize, printable
 from evalloom.demo.run import ConversionResult, Demo, FileResult, SuiteResult
 from evalloom.engine.example import DemoPart, DemoPartResult
 from evalloom.reports.lint import in_line_order
@@ -139,7 +139,7 @@ def rates(figures: Figures) -> tuple[str, str]:
     """Format the pass rate and its confidence interval."""
     if figures.pass_rate is None:
         return "–", "–"
-    return f"{figures.pass_rate:.1%}", percent_interval(figures.pass_rate_low, figures.pass_rate_high)
+    return percent(figures.pass_rate), percent_interval(figures.pass_rate_low, figures.pass_rate_high)
 
 
 def _failures(result: SuiteResult) -> Iterator[str]:

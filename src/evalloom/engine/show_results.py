@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from evalloom.batchlog import manifest
 from evalloom.core.model import Record, Run, Scored, Status
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import one_line, percent, pluralize, printable
 from evalloom.engine.plan import CHECK_LISTS
 from evalloom.engine.resume import DamagedRun, case_of
 from evalloom.reports.run_report import label, not_passed
@@ -136,7 +136,7 @@ def _rate(results: Results) -> str:
         return "no case counted"
     low, high = summary.pass_rate_low, summary.pass_rate_high
     between = "" if low is None or high is None else f" (95 % CI {low:.1%}–{high:.1%})"
-    return f"pass rate {summary.pass_rate:.1%}{between}"
+    return f"pass rate {percent(summary.pass_rate)}{between}"
 
 
 def _counts(results: Results) -> str:

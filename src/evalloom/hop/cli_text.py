@@ -8,7 +8,7 @@ from typing import Any
 
 from evalloom.console.layout import Line, percent_interval, seconds, table_lines
 from evalloom.core.model import Record
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import one_line, percent, pluralize, printable
 from evalloom.hop.results.perf import NO_RUNS
 
 _FLIPPED = 10
@@ -78,7 +78,7 @@ def _field_row(item: tuple[str, Record]) -> list[str]:
 
 def _holds(field: Record) -> Iterator[str]:
     if field.get("rate") is not None:
-        yield f"true {field['rate']:.1%}"
+        yield f"true {percent(field['rate'])}"
     if field.get("mean") is not None:
         yield f"mean {_number(field['mean'])}, {_number(field['min'])} to {_number(field['max'])}"
     if field.get("distinct") is not None:
@@ -238,7 +238,7 @@ def _correct(is_correct: bool | None) -> str:
 
 
 def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+    return "-" if value is None else percent(value)
 
 
 def _number(value: float) -> str:

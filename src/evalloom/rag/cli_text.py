@@ -13,7 +13,7 @@ import msgspec
 
 from evalloom.console.layout import Line, Verbatim, command_lines, percent_interval, table_lines, unbroken
 from evalloom.core.model import Batch
-from evalloom.core.text import one_line, pluralize, printable
+from evalloom.core.text import one_line, percent, pluralize, printable
 from evalloom.engine.results import BatchProblem, Results
 from evalloom.rag.analysis.measures import CaseRow, GroupMeasures, RagResults
 from evalloom.rag.explain import Expectation, Explanation
@@ -144,10 +144,10 @@ def _row(group: GroupMeasures, deciding: str, with_pass_rate: bool) -> list[str]
         elif measure.mean is None:
             cells += ["-", "-"]
         else:
-            cells += [f"{measure.mean:.1%}", percent_interval(measure.low, measure.high)]
+            cells += [percent(measure.mean), percent_interval(measure.low, measure.high)]
     if with_pass_rate:
         rate = group.pass_rate.mean
-        cells += [f"{group.errors:,}", "-" if rate is None else f"{rate:.1%}"]
+        cells += [f"{group.errors:,}", "-" if rate is None else percent(rate)]
     return cells
 
 

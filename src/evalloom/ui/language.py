@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evalloom.core.lazy import lazy_pattern
+from evalloom.core.text import percent
 
 _IN_SCRIPT = lazy_pattern(r'\bt(?:\.count)?\(\s*(?:[\w.]+,\s*)?((?:"[^"\n]*"(?:,\s*)?)+)')
 _QUOTED = lazy_pattern(r'"([^"\n]*)"')
@@ -55,11 +56,8 @@ class Language:
         """Format a share; one that only rounds to 0 or 100 % says so."""
         if share is None:
             return "–"
-        text, mark = f"{100 * share:.{digits}f}", self._percent_mark
-        least = 10**-digits
-        if share > 0 and not float(text):
-            return f"< {least:g}{mark}"
-        return f"> {100 - least:g}{mark}" if share < 1 and float(text) == 100 else f"{text}{mark}"
+        text, mark = percent(share, digits).rstrip("%"), self._percent_mark
+        return f"{text[0]} {text[1:]}{mark}" if text[0] in "<>" else f"{text}{mark}"
 
     def interval(self, low: float | None, high: float | None) -> str:
         """Format a 95 % interval of shares: `37.6–96.4 %`."""
