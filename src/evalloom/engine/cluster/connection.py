@@ -51,6 +51,7 @@ class Connection:
         self._changed = asyncio.Event()
         self._chunks = 0
         self._levels: dict[str, int] = {}
+        self._is_lost = False
 
     async def open(self) -> None:
         """Connect, and make the queue of results."""
@@ -131,8 +132,8 @@ class Connection:
         try:
             first = await self._results.get()
             return [first, *await self._results.get(batch=True)]
-        except (OSError, TimeoutError) as error:
-            raise SchedulerLost(f"the scheduler {self.address} was lost: {error}") from None
+        except (OSError, TimeoutError):
+            raise self._lost("the connection broke") from None
 
     async def announce(self, addresses: list[str], controls: dict[str, Control]) -> None:
         """Send workers what is for each of them; the others learn that this client is still there."""
@@ -160,13 +161,16 @@ class Connection:
                 self._results.close()
             with suppress(Exception, asyncio.CancelledError):  # as above
                 await asyncio.wait_for(self._client.close(timeout=2), 5)  # type: ignore[no-untyped-call]
+            # Where closing did not succeed, the client would try again when it is freed, without a loop.
+            self._client.status = "closed"
         if self._local is not None and self._local.stdin is not None:
             self._local.stdin.close()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._local.wait(), 5)
             if self._local.returncode is None:
                 self._local.kill()
-        for name, level in self._levels.items():
+        # A client that lost its scheduler tries to reconnect until the loop ends, and reports that.
+        for name, level in () if self._is_lost else self._levels.items():
             logging.getLogger(name).setLevel(level)
 
     @property
@@ -186,10 +190,13 @@ class Connection:
         try:
             return await asyncio.wait_for(answer, _ANSWER_S)
         except TimeoutError:
-            lost = f"the scheduler {self.address} was lost: it has not answered for {_ANSWER_S:.0f} s"
-            raise SchedulerLost(lost) from None
-        except OSError as error:
-            raise SchedulerLost(f"the scheduler {self.address} was lost: {error}") from None
+            raise self._lost(f"it has not answered for {_ANSWER_S:.0f} s") from None
+        except OSError:
+            raise self._lost("the connection broke") from None
+
+    def _lost(self, why: str) -> SchedulerLost:
+        self._is_lost = True
+        return SchedulerLost(f"the scheduler {self.address} was lost: {why}")
 
     def _on_topic(self, event: tuple[float, Any]) -> None:
         message = event[1]
