@@ -110,9 +110,10 @@ class ResultFile:
             f"""SELECT {names} FROM {self._table} WHERE file_row_number IN (SELECT "row" FROM wanted)
             ORDER BY file_row_number"""
         )
-        while found := cursor.fetchmany(10_000):
-            for values in found:
-                yield result_of(values, pass_if)
+        # Twice as fast as fetching tuples.
+        found = cursor.fetchnumpy()
+        for values in zip(*(found[name].tolist() for name in RESULT_COLUMNS), strict=True):
+            yield result_of(values, pass_if)
 
     @property
     def _table(self) -> str:
