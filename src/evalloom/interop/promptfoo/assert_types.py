@@ -170,3 +170,13 @@ def number(value: Any) -> float | int | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_of(written: Any) -> tuple[str, str] | None:
+    """Return the type and the text of an assert that means the same in every test; None for any other."""
+    if not isinstance(written, dict) or len(written) != 2:
+        return None
+    type_, value = written.get("type"), written.get("value")
+    if not isinstance(type_, str) or not isinstance(value, str) or "{" in value or value.startswith("file://"):
+        return None
+    return (type_, value) if type_ == "equals" or type_ in TEXTUAL else None

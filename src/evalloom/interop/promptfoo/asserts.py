@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 from evalloom.core.lazy import lazy_pattern
@@ -22,6 +23,7 @@ from evalloom.interop.promptfoo.assert_types import (
     base_type,
     kind_of,
     number,
+    plain_of,
     type_of,
 )
 from evalloom.interop.promptfoo.assert_values import (
@@ -114,6 +116,9 @@ def checks(
     folder of its files.
     """
     shared = shared or {}
+    if not shared and (plain := plain_of(written)) is not None:
+        yield _plain_check(*plain)
+        return
     if is_file(written):
         try:
             content = read(written, base).value
@@ -136,6 +141,12 @@ def checks(
     for member in members if isinstance(members, list) else []:
         if isinstance(member, dict) and isinstance(member.get("type"), str) and member["type"] != SET:
             yield _check(member, variables, inner, base)
+
+
+@lru_cache(1024)
+def _plain_check(type_: str, value: str) -> Check:
+    """The check of an assert without any options, which many tests have."""
+    return _check({"type": type_, "value": value}, {}, {}, "")
 
 
 # These look at the text of an output, also where a transform made it a list or an object.

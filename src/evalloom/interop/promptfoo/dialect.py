@@ -39,6 +39,7 @@ _TEST_FIELDS = {
 }
 _USED_FIELDS = frozenset({"vars", "assert", "options", "metadata", "threshold", "defaultTest", "basePath"})
 """The fields of a test that make its inputs and checks."""
+_BARE_FIELDS = frozenset({"vars", "assert", "basePath"})
 _COLUMNS = {
     "__description": "description",
     "__threshold": "threshold",
@@ -90,6 +91,12 @@ def _is_special(column: str) -> bool:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Problems that keep a test from running, from being read as intended, or from ever failing."""
+    if _is_bare(record) and record["assert"]:
+        yield from shape_findings(record)
+        variables = asserts.render_variables(record["vars"])
+        for number, written in enumerate(record["assert"]):
+            yield from asserts.findings(written, ("assert", number), variables, record.get("basePath"))
+        return
     is_row = _is_row(record)
     yield from _row_findings(record) if is_row else shape_findings(record)
     test = _row_test(record) if is_row else _object_test(record)
@@ -170,18 +177,28 @@ def _setting_target(record: Record, number: str) -> str | None:
 
 def _is_row(record: Record) -> bool:
     """Whether the record is a table row, in which every column that is not special is a variable."""
-    if any(map(_is_special, record)):
-        return True
-    return not ("vars" in record or "assert" in record or _TEST_FIELDS.issuperset(record))
+    if _TEST_FIELDS.issuperset(record):
+        return False
+    return any(map(_is_special, record)) or not ("vars" in record or "assert" in record)
 
 
 def _test(record: Record) -> _Test:
     return _row_test(record) if _is_row(record) else _object_test(record)
 
 
+def _is_bare(record: Record) -> bool:
+    """Whether a test has variables and asserts and nothing else, as most have."""
+    if not _BARE_FIELDS.issuperset(record) or not isinstance(record.get("basePath", ""), str):
+        return False
+    return isinstance(record.get("vars"), dict) and isinstance(record.get("assert"), list)
+
+
 def _object_test(record: Record) -> _Test:
-    default = default_of(record)
     written = record.get("assert")
+    if _is_bare(record):
+        own: list[tuple[Path, Any]] = [(("assert", number), item) for number, item in enumerate(record["assert"])]
+        return _Test(asserts.render_variables(record["vars"]), own, None, {}, {})
+    default = default_of(record)
     meta = _remaining_fields(record)
     if default:
         meta = {**_remaining_fields(default), **meta}
@@ -267,6 +284,13 @@ def to_case(record: Record, origin: Origin) -> Case:
     """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
     test = _test(record)
     base = _base_of(record, origin)
+    if _is_bare(record):
+        own = [
+            check
+            for index, (_, item) in enumerate(test.asserts)
+            for check in asserts.checks(item, test.vars, index, base=base)
+        ]
+        return Case("", test.vars, tuple(own), raw=record, origin=origin)
     meta = dict(test.meta)
     options = object_in(meta, "options")
     shared = asserts.shared_options(options, base) if options else {}
