@@ -236,7 +236,7 @@ class DaskExecutor:
         # The child process is gone. What it took along is known by now, or it was not there when the chunk came.
         if self._is_open(worker) and any(key in worker.works for key in keys):
             self._lose(worker, [], "its process was gone")
-            self._reopen(worker.address)
+            self._open_more()
 
     async def _receive(self) -> None:
         while True:
@@ -263,7 +263,7 @@ class DaskExecutor:
         elif kind == "died" and (worker := self._dispatcher.workers.get(address)) is not None:
             in_flight, why = content
             self._lose(worker, in_flight, why)
-            self._reopen(address)
+            self._open_more()
 
     def _take_result(self, work: Work, kind: str, content: Any) -> None:
         if kind == "run":
@@ -342,9 +342,6 @@ class DaskExecutor:
             if not any(address in seen for seen in (self._dispatcher.workers, self._opening, self._unusable)):
                 self._opening[address] = asyncio.get_running_loop().time()
                 self._start(self._open_worker(address))
-
-    def _reopen(self, address: str) -> None:
-        self._open_more()
 
     async def _open_worker(self, address: str) -> None:
         reason = await self._try_open(address)
