@@ -7,12 +7,14 @@ import importlib.util
 import json
 import os
 import pty
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import termios
 from collections.abc import Awaitable, Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,6 +124,15 @@ def serve() -> Iterator[Callable[..., Any]]:
     """`serve(p429=0.1)` starts a server that speaks like OpenAI and Anthropic and behaves as badly as it is told."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(_serving()(**options))
+
+
+@pytest.fixture
+def unused_port() -> int:
+    """A port of loopback that nobody listens at, and that the system gives to no connection."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -28,11 +27,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def port() -> int:
+def port(unused_port: int) -> int:
     records = [{"id": f"c{n}", "q": str(n), "expected_output": "good"} for n in range(30)]
     Path("cases.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
+    return unused_port
 
 
 @pytest.mark.req("WORK-42")

@@ -117,10 +117,9 @@ def test_an_llm_that_refuses_the_first_calls_ends_the_batch(
     assert problem["code"] == "llm_unavailable" and not suite.lines()
 
 
-def test_a_batch_that_ended_so_is_resumed(suite: Suite, serve: Callable[..., Server]) -> None:
-    port = int(serve().url.rpartition(":")[2]) + 1
-    suite.settings(f"http://127.0.0.1:{port}", "retries: 0")
+def test_a_batch_that_ended_so_is_resumed(suite: Suite, serve: Callable[..., Server], unused_port: int) -> None:
+    suite.settings(f"http://127.0.0.1:{unused_port}", "retries: 0")
     suite.cases(f"{number} say: {number}" for number in range(20))
     assert suite.run("run").returncode == 3
-    serve(port=port)
+    serve(port=unused_port)
     assert suite.run("run", "--resume").returncode == 0 and len(suite.lines()) == 20

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import time
 import urllib.request
@@ -54,16 +53,13 @@ def wait_for(url: str, process: subprocess.Popen[bytes]) -> None:
 
 if LITELLM:
 
-    def test_a_proxy_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_proxy_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unused_port: int) -> None:
         (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        command = [LITELLM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+        command = [LITELLM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(unused_port)]
         environment = {**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "*"}
         process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
         try:
-            wait_for(url := f"http://127.0.0.1:{port}", process)
+            wait_for(url := f"http://127.0.0.1:{unused_port}", process)
             monkeypatch.setenv("LITELLM_BASE_URL", url)
             monkeypatch.setenv("LITELLM_API_KEY", KEY)
             warnings: list[str] = []

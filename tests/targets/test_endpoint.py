@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -134,11 +133,11 @@ def test_a_password_in_the_url_is_a_secret(url: str, call: Call, trace: list[Rec
     assert build({"http": "http://x:y@x.invalid"}).secrets == ()
 
 
-def test_a_call_that_ran_out_of_time_tells_of_its_last_attempt(url: str, fault_of: FaultOf) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    refused = fault_of(build({"http": f"http://127.0.0.1:{port}", "timeout_s": 0.4}), {})
-    assert refused.message.startswith(f"no answer within 0.4 s; the last attempt: cannot connect to 127.0.0.1:{port}")
+def test_a_call_that_ran_out_of_time_tells_of_its_last_attempt(url: str, fault_of: FaultOf, unused_port: int) -> None:
+    refused = fault_of(build({"http": f"http://127.0.0.1:{unused_port}", "timeout_s": 0.4}), {})
+    assert refused.message.startswith(
+        f"no answer within 0.4 s; the last attempt: cannot connect to 127.0.0.1:{unused_port}"
+    )
     assert refused.code == "timeout" and "[" not in refused.message
     busy = fault_of(build({"http": f"{url}/status/503", "timeout_s": 0.4}), {})
     assert busy.message == "no answer within 0.4 s; the last attempt: HTTP 503"

@@ -81,17 +81,17 @@ def test_a_batch_of_the_command_line_is_live_and_can_be_cancelled_and_resumed(
 
 
 def test_progress_survives_a_restart_of_the_server(
-    serve_pages: Callable[..., Any], visitor: Callable[..., Any], slow_suite: Path
+    serve_pages: Callable[..., Any], visitor: Callable[..., Any], slow_suite: Path, unused_port: int
 ) -> None:
     process = run(slow_suite)
-    first = serve_pages(slow_suite)
+    port = ("--port", str(unused_port))
+    first = serve_pages(slow_suite, "view", "--no-browser", *port)
     somebody = visitor()
     wait_for(lambda: running(first))
     somebody.page.goto(first.url)
-    port = first.url.rpartition(":")[2]
     first.stop()
     assert process.poll() is None
-    serve_pages(slow_suite, "serve", "--port", port)
+    serve_pages(slow_suite, "serve", *port)
     before = somebody.page.inner_text("[data-progress] b")
     somebody.page.wait_for_function("old => document.querySelector('[data-progress] b').innerText != old", arg=before)
     # The browser logs each attempt to connect again.

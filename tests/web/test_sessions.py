@@ -102,14 +102,14 @@ def test_a_forged_cookie_opens_nothing(serve_pages: Callable[..., Any], tmp_path
     assert ask(server, "POST", "/jobs/x/cancel", Origin=server.url, Cookie=forged).status == 403
 
 
-def test_a_session_outlives_the_server(serve_pages: Callable[..., Any], tmp_path: Path) -> None:
-    first = serve_pages(tmp_path)
+def test_a_session_outlives_the_server(serve_pages: Callable[..., Any], tmp_path: Path, unused_port: int) -> None:
+    port = ("--port", str(unused_port))
+    first = serve_pages(tmp_path, "view", "--no-browser", *port)
     cookie = signed_in(first)
-    port = str(urlsplit(first.url).port)
     first.stop()
     key = tmp_path / ".evalloom" / "session.key"
     assert key.stat().st_mode & 0o077 == 0
-    second = serve_pages(tmp_path, "serve", "--port", port)
+    second = serve_pages(tmp_path, "serve", *port)
     assert ask(second, "POST", "/jobs/x/cancel", Origin=second.url, Cookie=cookie).status == 404
 
 

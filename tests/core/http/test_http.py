@@ -255,17 +255,6 @@ def test_a_port_without_a_server(unused_port: int) -> None:
     assert (caught.value.code, caught.value.is_transient) == ("cannot_connect", True)
 
 
-@pytest.fixture
-def unused_port() -> int:
-    async def find() -> int:
-        server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-        port: int = server.sockets[0].getsockname()[1]
-        server.close()
-        return port
-
-    return asyncio.run(find())
-
-
 @pytest.mark.parametrize(
     "answer",
     [
