@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from contest import cases, serving, write_lines
+from environments import cache_bytecode
 
 _EVALLOOM = [sys.executable, "-m", "evalloom"]
 _DASK = [sys.executable, "-m", "dask"]
@@ -107,6 +108,7 @@ def compare(name: str, project: Project, address: str, concurrency: int, rounds:
 
 
 def main() -> None:
+    cache_bytecode()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=4000)
     parser.add_argument("--concurrency", type=int, default=64)

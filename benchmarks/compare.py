@@ -22,6 +22,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import orjson
+from environments import cache_bytecode
 
 EVALLOOM = Path(sys.executable).with_name("evalloom")
 _MOST = 2.0
@@ -53,6 +54,7 @@ class Cost(NamedTuple):
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=200_000)
     options.add_argument("--rounds", type=int, default=5)

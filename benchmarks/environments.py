@@ -13,6 +13,11 @@ from pathlib import Path
 HOME = Path(tempfile.gettempdir()) / "evalloom-benchmarks" / "environments"
 
 
+def cache_bytecode() -> None:
+    """Let measured programs cache their bytecode, as on any machine where they were started before."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def python(name: str, *packages: str) -> Path:
     """The Python of a venv in which these packages are installed, from whatever registry pip is configured with."""
 

@@ -18,6 +18,7 @@ from statistics import median
 from typing import NamedTuple
 
 import orjson
+from environments import cache_bytecode
 
 _TAGS = ("number", "clean", "fabrication", "date", "entity", "causal")
 _DIFFICULTIES = ("easy", "medium", "hard")
@@ -55,6 +56,7 @@ connection.execute(f'''SELECT profile, tag, difficulty, count(*), count(id), cou
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--rows", type=int, default=1_000_000)
     options.add_argument("--files", type=int, default=200)

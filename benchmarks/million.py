@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from contest import Measured, measure, write_lines
+from environments import cache_bytecode
 from viewers import serving
 
 EVALLOOM = [sys.executable, "-m", "evalloom"]
@@ -113,6 +114,7 @@ def many_batches(folder: Path, source: Path, count: int) -> None:
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--cases", type=int, default=1_000_000)
     options.add_argument("--batches", type=int, default=1000)

@@ -25,6 +25,7 @@ from typing import Any
 
 import duckdb
 import orjson
+from environments import cache_bytecode
 from query import run as run_record
 
 _MOST = 3
@@ -73,6 +74,7 @@ _CASES = {
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=5)

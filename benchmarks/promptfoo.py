@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from contest import serving
+from environments import cache_bytecode
 
 PROMPT = "Answer {{question}} please"
 
@@ -60,6 +61,7 @@ def seconds(folder: Path, url: str, *words: str) -> float:
 
 
 def main() -> int:
+    cache_bytecode()
     parser = argparse.ArgumentParser()
     parser.add_argument("--cases", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=7)

@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from environments import cache_bytecode
+
 _MOST = 2.0
 _BARE = """
 import sys, orjson
@@ -30,6 +32,7 @@ _EVALLOOM = Path(sys.executable).parent / "evalloom"
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=100_000)
     options.add_argument("--rounds", type=int, default=7)

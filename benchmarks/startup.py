@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from environments import cache_bytecode
+
 ROOT = Path(__file__).resolve().parent.parent
 EVALLOOM = Path(sys.executable).with_name("evalloom")
 BATCHES = 10
@@ -29,6 +31,7 @@ COMMANDS = {
 
 
 def main() -> int:
+    cache_bytecode()
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--pairs", type=int, default=15)
     pairs = parser.parse_args().pairs
@@ -57,9 +60,7 @@ def measure(title: str, arguments: list[str], bar: float, pairs: int, folder: Pa
 
 def seconds(command: list[str], folder: Path) -> float:
     start = time.perf_counter()
-    # Bytecode is cached, as on any machine where the package was installed or started once.
     env = {**os.environ, "NO_COLOR": "1"}
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
     # A failed case is exit code 1; anything above means that the command did not do its work.
     code = subprocess.run(command, cwd=folder, env=env, capture_output=True).returncode
     if code > 1:

@@ -22,6 +22,7 @@ from typing import Any
 
 import orjson
 from compare import EVALLOOM, bar, compare_costs
+from environments import cache_bytecode
 
 _MOST = 2.0
 """How many times the bare queries `evalloom stats` may take."""
@@ -81,6 +82,7 @@ print(json.dumps(figures))
 
 
 def main() -> int:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--runs", type=int, default=1_000_000)
     options.add_argument("--rounds", type=int, default=5)

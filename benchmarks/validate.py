@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 
 import cases
+from environments import cache_bytecode
 
 _BARE = """
 import sys, orjson
@@ -36,6 +37,7 @@ with open(sys.argv[1], "rb") as file:
 
 
 def main() -> None:
+    cache_bytecode()
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--megabytes", type=int, help="the size of the file: 500, or 74 (100,000 cases) with --deep")
     options.add_argument("--dialect", choices=list(cases.MAKERS), default="rag")
