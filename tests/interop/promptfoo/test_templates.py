@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.interop.promptfoo import templates
+from evalloom.interop.promptfoo import nunjucks
 from evalloom.interop.promptfoo.templates import LONGEST, TemplateError, has_marks, names_in, render
 
 pytestmark = pytest.mark.req("WORK-31")
@@ -166,7 +166,7 @@ def test_what_grows_or_searches_without_end_is_stopped(text: str) -> None:
 
 
 def test_a_template_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(templates, "LONGEST_S", 0.2)
+    monkeypatch.setattr(nunjucks, "LONGEST_S", 0.2)
     words = "{% for i in range(9000) %}{% if (big | wordcount) == 0 %}x{% endif %}{% endfor %}"
     with pytest.raises(TemplateError, match="seconds"):
         render(words, {"big": "a " * 500_000})
