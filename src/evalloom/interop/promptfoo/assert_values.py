@@ -107,7 +107,7 @@ def render(value: Any, variables: Record) -> Any:
         return [render(item, variables) for item in value]
     if not isinstance(value, str) or not _MARKS.search(value) or _missing(value, variables):
         return value
-    from evalloom.interop.promptfoo import templates  # deferred: Jinja takes longer to import than all dialects
+    from evalloom.interop.promptfoo import templates  # deferred: few asserts have templates
 
     try:
         return templates.render(value, variables)
@@ -120,7 +120,7 @@ def _with_names(text: str, variables: Record) -> str:
         value = variables.get(match[1])
         if value is None or is_file(value):
             return match[0]
-        from evalloom.interop.promptfoo.javascript_values import text_of as printed  # deferred, as Jinja
+        from evalloom.interop.promptfoo.javascript_values import text_of as printed  # deferred, as below
 
         return printed(value)
 

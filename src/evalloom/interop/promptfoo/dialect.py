@@ -195,9 +195,6 @@ def _is_bare(record: Record) -> bool:
 
 def _object_test(record: Record) -> _Test:
     written = record.get("assert")
-    if _is_bare(record):
-        own: list[tuple[Path, Any]] = [(("assert", number), item) for number, item in enumerate(record["assert"])]
-        return _Test(asserts.render_variables(record["vars"]), own, None, {}, {})
     default = default_of(record)
     meta = _remaining_fields(record)
     if default:
@@ -282,15 +279,16 @@ def _default_asserts(record: Record) -> list[Any]:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case with the variables as inputs and one check per assert, its own before those of `defaultTest`."""
-    test = _test(record)
     base = _base_of(record, origin)
     if _is_bare(record):
+        variables = asserts.render_variables(record["vars"])
         own = [
             check
-            for index, (_, item) in enumerate(test.asserts)
-            for check in asserts.checks(item, test.vars, index, base=base)
+            for index, written in enumerate(record["assert"])
+            for check in asserts.checks(written, variables, index, base=base)
         ]
-        return Case("", test.vars, tuple(own), raw=record, origin=origin)
+        return Case("", variables, tuple(own), raw=record, origin=origin)
+    test = _test(record)
     meta = dict(test.meta)
     options = object_in(meta, "options")
     shared = asserts.shared_options(options, base) if options else {}
