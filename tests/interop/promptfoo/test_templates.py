@@ -42,7 +42,8 @@ pytestmark = pytest.mark.req("WORK-31")
         ("an unfinished {{ tag", {}, "an unfinished {{ tag"),
         ("line\n", {}, "line\n"),
         ("{{ o | dump }} {{ o | dump(2) }}", {"o": {"a": "é"}}, '{"a":"é"} {\n  "a": "é"\n}'),
-        ("{{ x | default('d') }}{{ '' | default('e', true) }}", {}, "de"),
+        ("{{ x | default('d') }}{{ '' | default('e', true) }}{{ n | default('f') }}", {"n": None}, "de"),
+        ("{{ x | sort | join }}{{ 'a' | int }}{{ x | dump }}", {}, ""),
         ("{{ 'hello world' | title | truncate(6) }}|{{ 'a,b' | replace(',', ';') }}", {}, "Hello...|a;b"),
         ("{{ xs | join(', ') }} {{ xs | first }} {{ xs | last }} {{ xs | length }}", {"xs": ["a", "b"]}, "a, b a b 2"),
         ("{{ xs | sort | reverse | join }}{{ '3.7abc' | int }}{{ 2.5 | round }}", {"xs": ["b", "a"]}, "ba33"),
@@ -52,6 +53,16 @@ pytestmark = pytest.mark.req("WORK-31")
 )
 def test_templates_render_as_in_promptfoo(text: str, variables: dict[str, Any], rendered: str) -> None:
     assert render(text, variables) == rendered
+
+
+@pytest.mark.req("WORK-31")
+@pytest.mark.parametrize("value", [{}, {"v": None}])
+@pytest.mark.parametrize(
+    "name", ["join(',')", "first", "last", "sum", "selectattr('a')", "batch(2)", "trim", "dictsort"]
+)
+def test_a_filter_of_what_is_missing_is_an_error(name: str, value: dict[str, Any]) -> None:
+    with pytest.raises(TemplateError, match=rf"filter {name.partition('(')[0]}: expected an? \w+, got (nothing|null)"):
+        render(f"{{{{ v | {name} }}}}", value)
 
 
 @pytest.mark.parametrize(

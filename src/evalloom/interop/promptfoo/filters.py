@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+from evalloom.core.text import describe
 from evalloom.interop.promptfoo import javascript_values as js
 
 _LONGEST = 4_000_000
@@ -27,26 +28,30 @@ def _center(value: Any, width: Any = 80) -> str:
 
 def _default(value: Any, other: Any, is_strict: Any = False) -> Any:
     """`other` for a missing value; with `true` also for an empty one."""
-    is_missing = not js.truth(value) if is_strict else value is None or js.is_undefined(value)
+    is_missing = not js.truth(value) if is_strict else js.is_undefined(value)
     return other if is_missing else value
 
 
 def _dictsort(value: Any, case_sensitive: Any = False, by: str = "key") -> list[list[Any]]:
     position = 0 if by == "key" else 1
-    pairs = [[name, inner] for name, inner in value.items()] if isinstance(value, dict) else []
+    if not isinstance(value, dict):
+        raise _unexpected("an object", value)
+    pairs = [[name, inner] for name, inner in value.items()]
     return sorted(pairs, key=lambda pair: _sort_key(pair[position], case_sensitive))
 
 
 def _dump(value: Any, indent: Any = None) -> str:
+    if js.is_undefined(value):
+        return ""
     spaces = None if indent is None else min(int(js.number_of(indent)), 10)
-    return js.json_text(None if js.is_undefined(value) else value, spaces or None)
+    return js.json_text(value, spaces or None)
 
 
 def _first(value: Any) -> Any:
-    return value[0] if isinstance(value, list | str) and value else None
+    return next(iter(_items(value)), None)
 
 
-def _float(value: Any, default: Any = 0.0) -> Any:
+def _float(value: Any, default: Any = None) -> Any:
     match = re.match(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", js.text_of(value))
     return default if match is None else float(match[0])
 
@@ -66,18 +71,27 @@ def _indent(value: Any, width: Any = 4, first: Any = False) -> str:
     return "\n".join(line if not at and not first else spaces + line for at, line in enumerate(lines))
 
 
-def _int(value: Any, default: Any = 0, base: Any = 10) -> Any:
+def _int(value: Any, default: Any = None, base: Any = 10) -> Any:
     match = re.match(r"\s*([-+]?\d{1,300})", js.text_of(value))
     return default if match is None else int(match[1], int(base))
 
 
 def _items(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple | str) else []
+    """Return the items of a list or the characters of a text. What is missing is an error, and not an empty list."""
+    if isinstance(value, list | tuple | str):
+        return list(value)
+    raise _unexpected("a list", value)
 
 
 def _join(value: Any, separator: Any = "", attribute: Any = None) -> str:
+    if isinstance(value, str):
+        raise _unexpected("a list", value)
     items = _items(value) if attribute is None else [_member(item, attribute) for item in _items(value)]
     return js.join(js.text_of(separator), items)
+
+
+def _last(value: Any) -> Any:
+    return next(reversed(_items(value)), None)
 
 
 def _length(value: Any) -> int:
@@ -141,7 +155,7 @@ def _sort(value: Any, is_reversed: Any = False, case_sensitive: Any = False, att
     def key(item: Any) -> Any:
         return _sort_key(item if attribute is None else _member(item, attribute), case_sensitive)
 
-    return sorted(_items(value), key=key, reverse=js.truth(is_reversed))
+    return sorted(_items(value or []), key=key, reverse=js.truth(is_reversed))
 
 
 def _sort_key(value: Any, case_sensitive: Any) -> tuple[int, Any]:
@@ -173,6 +187,13 @@ def _sum(value: Any, attribute: Any = None, start: Any = 0) -> Any:
     return js.number_of(start) + sum(map(js.number_of, items))
 
 
+def _text(value: Any) -> str:
+    """Return a value as text; one that is missing has none."""
+    if value is None or js.is_undefined(value):
+        raise _unexpected("a text", value)
+    return js.text_of(value)
+
+
 def _title(value: Any) -> str:
     return " ".join(word[:1].upper() + word[1:].lower() for word in js.text_of(value).split(" "))
 
@@ -186,6 +207,10 @@ def _truncate(value: Any, length: Any = 255, cuts_words: Any = False, end: Any =
         space = text.rfind(" ", 0, most + 1)
         cut = text[: space if space > 0 else most]
     return cut + ("..." if end is None else js.text_of(end))
+
+
+def _unexpected(expected: str, value: Any) -> TypeError:
+    return TypeError(f"expected {expected}, got {'nothing' if js.is_undefined(value) else describe(value)}")
 
 
 def _unique(value: Any) -> list[Any]:
@@ -231,12 +256,12 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "indent": _indent,
     "int": _int,
     "join": _join,
-    "last": lambda value: value[-1] if isinstance(value, list | str) and value else None,
+    "last": _last,
     "length": _length,
     "list": _list,
     "lower": lambda value: js.text_of(value).lower(),
     "nl2br": lambda value: js.replace(js.text_of(value), "\n", "<br />\n"),
-    "random": lambda value: random.choice(_items(value)) if _items(value) else None,
+    "random": lambda value: random.choice(_items(value) or [None]),
     "reject": _reject,
     "rejectattr": _reject,
     "replace": lambda value, old, new, most=-1: js.replace(js.text_of(value), old, new, int(most)),
@@ -247,12 +272,12 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "selectattr": _select,
     "slice": _slice,
     "sort": _sort,
-    "string": js.text_of,
+    "string": _text,
     "striptags": _striptags,
     "sum": _sum,
     "title": _title,
     "tojson": _dump,
-    "trim": lambda value: js.text_of(value).strip(),
+    "trim": lambda value: _text(value).strip(),
     "truncate": _truncate,
     "unique": _unique,
     "upper": lambda value: js.text_of(value).upper(),
