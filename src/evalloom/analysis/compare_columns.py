@@ -10,11 +10,11 @@ import numpy
 from numpy.typing import NDArray
 
 from evalloom.analysis.compare import Comparer
+from evalloom.batchlog.columns import RESULTS, columns_of
 from evalloom.batchlog.copy import Copy, result_source
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted
 from evalloom.batchlog.read import warn_of_damage
 from evalloom.batchlog.results import RESULT_COLUMNS, CaseResult, ResultRow, result_of
-from evalloom.batchlog.rows import RESULTS, columns_of
 from evalloom.core.errors import EvalloomError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from evalloom.batchlog.rows import BatchRow
+from evalloom.batchlog.columns import BatchRow
 from evalloom.core.errors import usage_error
 from evalloom.core.text import did_you_mean, list_names
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Raw, structs
 
+from evalloom.batchlog.columns import VIEWS as ROW_VIEWS
+from evalloom.batchlog.columns import BatchRow, columns_of
 from evalloom.batchlog.copy import Copy, CopyIndex, Source, batch_source
 from evalloom.batchlog.folders import FOLDER, find, is_batch
 from evalloom.batchlog.parquet import Place, connect, path_pattern, quoted_list
 from evalloom.batchlog.read import Damage, warn_of_damage
-from evalloom.batchlog.rows import VIEWS as ROW_VIEWS
-from evalloom.batchlog.rows import BatchRow, columns_of
 from evalloom.core.errors import EvalloomError, usage_error
 
 if TYPE_CHECKING:

@@ -18,12 +18,13 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 from msgspec import Struct, structs
 
+from evalloom.batchlog.columns import RESULTS, TABLES, VIEWS, BatchRow, Row, columns_of
 from evalloom.batchlog.complete import checked_runs
 from evalloom.batchlog.folders import is_in_use
 from evalloom.batchlog.parquet import Place, path_pattern, quoted, replace_file, write_parquet
 from evalloom.batchlog.read import MANIFEST, RUNS, VERDICTS, Damage, manifest
 from evalloom.batchlog.results import result_rows
-from evalloom.batchlog.rows import RESULTS, TABLES, VIEWS, BatchRow, Row, RowReader, batch_row, columns_of
+from evalloom.batchlog.rows import RowReader, batch_row
 from evalloom.core.digest import digest_file, digest_text
 from evalloom.core.errors import EvalloomError
 from evalloom.core.lazy import lazy_pattern

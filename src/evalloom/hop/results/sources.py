@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from evalloom.batchlog.columns import BatchRow, EventRow, Row, RunRow
 from evalloom.batchlog.copy import Source
 from evalloom.batchlog.read import Damage
-from evalloom.batchlog.rows import BatchRow, EventRow, Row, RowReader, RunRow, batch_row, json_of, text_of
+from evalloom.batchlog.rows import RowReader, batch_row, json_of, text_of
 from evalloom.core.digest import digest_text
 from evalloom.core.model import Batch, DatasetFacts, Origin, Output, Profile, Record, Run, Usage
 from evalloom.data.formats import Formats
