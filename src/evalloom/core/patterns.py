@@ -89,10 +89,8 @@ def find(pattern: str, text: str, flags: int = 0, seconds: float = SECONDS) -> P
 
 
 def _search(pattern: str, text: str, flags: int, seconds: float) -> re.Match[str] | regex.Match[str] | None:
-    if reason := pattern_error(pattern, flags):
-        raise BadPattern(f"expected a regular expression, got {quote(pattern)}: {reason}")
-    if _is_quick(pattern, flags, 1 << len(text).bit_length()):
-        return _compile(pattern, flags).search(text)
+    if (quick := _compile_if_quick(pattern, flags, len(text).bit_length())) is not None:
+        return quick.search(text)
     searchable = _compile_with_limit(pattern, flags)
     started, limit = thread_time(), seconds
     while True:
@@ -135,6 +133,13 @@ def _compile_with_limit(pattern: str, flags: int) -> regex.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
+def _compile_if_quick(pattern: str, flags: int, length_bits: int) -> re.Pattern[str] | None:
+    """Compile a pattern if `re` ends a search within milliseconds in any text of such a length. Raises BadPattern."""
+    if reason := pattern_error(pattern, flags):
+        raise BadPattern(f"expected a regular expression, got {quote(pattern)}: {reason}")
+    return _compile(pattern, flags) if _is_quick(pattern, flags, 1 << length_bits) else None
+
+
 def _is_quick(pattern: str, flags: int, length: int) -> bool:
     """Whether `re` ends a search in a text of this length within milliseconds, whatever the text is."""
     return length * _ways(_parse(pattern, flags), length) <= _MOST_STEPS

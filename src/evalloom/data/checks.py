@@ -68,4 +68,4 @@ def looks_like_checks(name: str, value: Any) -> bool:
 
 def without_list(record: Record) -> Record:
     """Return inputs or other fields without the list of checks."""
-    return {name: value for name, value in record.items() if name != FIELD}
+    return {name: value for name, value in record.items() if name != FIELD} if FIELD in record else record

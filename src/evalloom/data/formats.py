@@ -75,6 +75,10 @@ class Formats:
         return tuple(dialect for dialect in self.dialects if dialect.write is not None)
 
     @cached_property
+    def _by_name(self) -> dict[str, Dialect]:
+        return {dialect.name: dialect for dialect in reversed(self.dialects)}
+
+    @cached_property
     def fallback(self) -> Dialect:
         """The dialect of records without the marks of any dialect."""
         return next((dialect for dialect in self.dialects if dialect.is_fallback), self.dialects[0])
@@ -97,11 +101,10 @@ class Formats:
 
     def by_name(self, name: str) -> Dialect:
         """Return the dialect of this name. Raises a usage error if there is none."""
-        wanted = name.strip().lower().replace("_", "-")
-        for dialect in self.dialects:
-            if dialect.name == wanted:
-                return dialect
-        names = [dialect.name for dialect in self.dialects]
+        named = self._by_name
+        if (dialect := named.get(name) or named.get(name.strip().lower().replace("_", "-"))) is not None:
+            return dialect
+        names, wanted = [*named], name.strip().lower().replace("_", "-")
         hint = did_you_mean(wanted, names) or "."
         raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}{hint}")
 

@@ -221,7 +221,7 @@ def case_of(run: Run, formats: Formats, lists: CheckLists = "plain") -> Case:
             case = msgspec.convert(run.raw, Case)
     except Exception as error:  # a dialect reads checked records only, and this one may have any damage
         raise DamagedRun(f"the run has no readable case: {error}") from error
-    return msgspec.structs.replace(case, id=run.case_id)
+    return case if case.id == run.case_id else msgspec.structs.replace(case, id=run.case_id)
 
 
 def damage_of(path: Path, run: Run, error: DamagedRun) -> Damage:

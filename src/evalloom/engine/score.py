@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import groupby
 from typing import Any
 
@@ -16,13 +17,14 @@ from evalloom.batchlog.read import without_output
 from evalloom.core.model import NO_USAGE, Case, Check, Run, Scored, Status, Verdict, check_name
 from evalloom.engine import scoring_function
 from evalloom.matchers import BUILT_IN, CheckResult, MatchContext, Matchers, Services
-from evalloom.matchers.base import number_of
+from evalloom.matchers.base import PASSED, number_of
 from evalloom.matchers.blame import blamed, steps_in
 from evalloom.matchers.negation import negate
 from evalloom.matchers.transform import has_transforms, transform, transform_now
 from evalloom.matchers.where import Missing, find
 
 _SET = ("set_id", "set_threshold", "set_weight", "set_metric")
+_NEGATED = {"negate": True}
 _EPSILON = 1e-9
 _HEAVIEST = 1e9
 
@@ -44,6 +46,10 @@ class _Part(Struct, frozen=True):
         return self.share is not None
 
 
+_HOLDS = _Part("passed", 1.0, 1.0, 1.0, 1.0)
+"""The part of a check that holds and has no weight of its own."""
+
+
 def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
     """Return the score of a run; None if one of its checks calls an llm, so that `score` is needed."""
     if run.error or run.skipped or run.blocked:
@@ -51,9 +57,9 @@ def grade_now(case: Case, run: Run, services: Services) -> Scored | None:
     if scoring_function.has_function(case):
         return None
     grades: list[CheckResult] = []
-    matchers = services.matchers or BUILT_IN
+    matchers, contexts = services.matchers or BUILT_IN, _Contexts(case, run)
     for check in case.checks:
-        grade = _grade(check, case, run, matchers)
+        grade = _grade(check, contexts, matchers)
         if grade is None:
             return None
         grades.append(grade)
@@ -64,10 +70,10 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     """Return the score of a run; checks that call an llm run concurrently."""
     if run.error or run.skipped or run.blocked:
         return without_output(run)
-    matchers = services.matchers or BUILT_IN
-    grades = [_grade(check, case, run, matchers) for check in case.checks]
+    matchers, contexts = services.matchers or BUILT_IN, _Contexts(case, run)
+    grades = [_grade(check, contexts, matchers) for check in case.checks]
     waiting = [
-        asyncio.ensure_future(_ask(check, case, run, services))
+        asyncio.ensure_future(_ask(check, contexts, services))
         for check, grade in zip(case.checks, grades, strict=True)
         if grade is None
     ]
@@ -83,20 +89,43 @@ async def score(case: Case, run: Run, services: Services) -> Scored:
     return scored
 
 
-def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResult | None:
+class _Contexts:
+    """What the checks of a run see, made once for each place: most checks look at the same."""
+
+    __slots__ = ("_by_place", "_case", "_run")
+
+    def __init__(self, case: Case, run: Run) -> None:
+        self._case, self._run = case, run
+        self._by_place: dict[str, MatchContext | Missing] = {}
+
+    def at(self, where: str) -> MatchContext | Missing:
+        context = self._by_place.get(where)
+        if context is None:
+            run, value = self._run, _checked_value(where, self._run)
+            context = self._by_place[where] = (
+                value
+                if type(value) is Missing
+                else MatchContext(value, run.output, self._case, run.latency_s, run.usage, run.trace)
+            )
+        return context
+
+
+def _grade(check: Check, contexts: _Contexts, matchers: Matchers) -> CheckResult | None:
     """Return the result of a check; None if it has to call an llm."""
-    if check.options and (why := check.options.get("unsupported")):
+    options = check.options
+    if options and (why := options.get("unsupported")):
         return CheckResult(None, reason=str(why))
     matcher = matchers.by_kind(check.kind)
     if matcher is None:
         return CheckResult(None, reason=matchers.why_unknown(check.kind))
-    value = _checked_value(check.where, run)
-    if type(value) is Missing:
-        return CheckResult(None if value.is_misplaced else False, reason=value.reason)
+    context = contexts.at(check.where)
+    if isinstance(context, Missing):
+        return CheckResult(None if context.is_misplaced else False, reason=context.reason)
     if matcher.grade is None:
         return None
-    context = MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace)
-    if check.options and has_transforms(check):
+    if not options:
+        return matcher.grade(check, context)
+    if has_transforms(check):
         changed = transform_now(check, context)
         if not isinstance(changed, MatchContext):
             return changed
@@ -105,11 +134,10 @@ def _grade(check: Check, case: Case, run: Run, matchers: Matchers) -> CheckResul
     return grade if grade is None else negate(check, context.value, grade)
 
 
-async def _ask(check: Check, case: Case, run: Run, services: Services) -> CheckResult:
+async def _ask(check: Check, contexts: _Contexts, services: Services) -> CheckResult:
     matcher = (services.matchers or BUILT_IN).by_kind(check.kind)
-    assert matcher is not None
-    value = _checked_value(check.where, run)
-    context = MatchContext(value, run.output, case, run.latency_s, run.usage, run.trace)
+    context = contexts.at(check.where)
+    assert matcher is not None and isinstance(context, MatchContext)
     grade: CheckResult | None = None
     if check.options and has_transforms(check):
         changed = await transform(check, context, services)
@@ -136,18 +164,32 @@ def _checked_value(where: str, run: Run) -> Any:
 
 
 def _scored(case: Case, run: Run, grades: list[CheckResult]) -> Scored:
-    checks = case.checks
-    verdicts = list(map(_verdict, checks, grades))
-    parts = [_part(verdict, grade) for verdict, grade in zip(verdicts, grades, strict=True)]
-    if any(check.options and not check.options.keys().isdisjoint(_SET) for check in checks):
+    checks, verdicts, parts = case.checks, list[Verdict](), list[_Part]()
+    usage, has_sets = NO_USAGE, False
+    for check, grade in zip(checks, grades, strict=True):
+        options = check.options
+        if grade is PASSED and (not options or options == _NEGATED):
+            verdict, part = _passed(check.name, check.kind, check.where, bool(options)), _HOLDS
+        else:
+            verdict = _verdict(check, grade)
+            part = _part(verdict, grade)
+        verdicts.append(verdict)
+        parts.append(part)
+        if options and not options.keys().isdisjoint(_SET):
+            has_sets = True
+        if grade.usage is not NO_USAGE:
+            usage += grade.usage
+    if has_sets:
         parts = _join_sets(checks, verdicts, parts)
     status, mean = _outcome(parts, number_of(case.meta.get("threshold")) if case.meta else None)
     verdicts, step = blamed(run.trace, verdicts) if status == "failed" and run.trace else (verdicts, "")
-    usage = NO_USAGE
-    for grade in grades:
-        if grade.usage is not NO_USAGE:
-            usage += grade.usage
     return Scored(run.key, status, mean, verdicts, usage, step=step)
+
+
+@lru_cache(4096)
+def _passed(name: str, kind: str, where: str, is_negated: bool) -> Verdict:
+    """Return the verdict of a check that says nothing but that it holds, as most checks do."""
+    return _verdict(Check(kind, where=where, name=name, options=_NEGATED if is_negated else {}), PASSED)
 
 
 def _verdict(check: Check, grade: CheckResult) -> Verdict:
@@ -212,10 +254,12 @@ def _outcome(parts: list[_Part], threshold: float | None) -> tuple[Status, float
     """Return the status and the weighted mean of parts. A part of weight 0 is reported but does not count."""
     if len(parts) == 1 and threshold is None and parts[0].weight:
         return parts[0].status, parts[0].share
+    if parts and threshold is None and parts.count(_HOLDS) == len(parts):
+        return "passed", 1.0
     counted = [part for part in parts if part.weight > 0]
     scored = [(part.share, part.weight) for part in counted if part.share is not None]
-    total = sum(weight for _, weight in scored)
-    mean = sum(share * weight for share, weight in scored) / total if scored else None
+    total = sum([weight for _, weight in scored])
+    mean = sum([share * weight for share, weight in scored]) / total if scored else None
     if not counted:
         return ("passed" if parts and all(part.share is not None for part in parts) else "unscored"), None
     if threshold is not None:

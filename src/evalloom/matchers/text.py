@@ -12,6 +12,7 @@ from evalloom.core.patterns import BadPattern, search
 from evalloom.core.phrases import contains_phrase, find_phrase, plain_width
 from evalloom.matchers.base import (
     PASSED,
+    PREPARING,
     CheckResult,
     MatchContext,
     Matcher,
@@ -24,14 +25,19 @@ from evalloom.matchers.base import (
     unscored,
 )
 
+_ABSENT = failed("")
+"""What a negated check hopes for; nobody sees a reason."""
 _EMPTY = "expected: is empty, which holds for any answer"
 
 
 def _contains(check: Check, context: MatchContext) -> CheckResult:
     expected, value = check.expected, context.value
-    if type(expected) is str and type(value) is str and expected and not check.options:
-        is_there = composed(expected) in composed(value)
-        return PASSED if is_there else failed(f"expected {show(expected)} in {show(value)}")
+    if type(expected) is str and type(value) is str and expected and PREPARING.isdisjoint(check.options):
+        if composed(expected) in composed(value):
+            return PASSED
+        if check.options.get("negate") is True:
+            return _ABSENT
+        return failed(f"expected {show(expected)} in {show(value)}")
     if expected is None:
         return bad_option("expected", "a text", expected)
     if isinstance(expected, dict | list):

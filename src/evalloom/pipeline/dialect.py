@@ -23,6 +23,10 @@ from evalloom.pipeline.record import (
     written,
 )
 
+_EXPECTATIONS = frozenset(
+    {"expected_outputs", "expected_aggregation", "intermediate_expectations", "evaluation_config"}
+)
+
 
 def sniff(record: Record) -> str:
     field_name = next((field for field in V2_FIELDS if field in record), None)
@@ -38,19 +42,20 @@ def to_case(record: Record, origin: Origin) -> Case:
     """Convert a record to a case with checks on outputs, steps and aggregation, as configured (PIPE-10)."""
     record_v2 = canonical(record)
     fields = {**DEFAULTS, **record_v2}
-    for name in record_v2.keys() & DEFAULTS.keys():
-        default = DEFAULTS[name]
+    for name, value in record_v2.items():
+        default = DEFAULTS.get(name)
         # A field of the wrong type has its own finding and counts as absent; None as the default allows any type.
-        if default is not None and type(fields[name]) is not type(default):
+        if default is not None and type(value) is not type(default):
             fields[name] = default
-    checked = _evaluated(fields["evaluation_config"])
+    is_checked = not _EXPECTATIONS.isdisjoint(record_v2)
+    checked = _evaluated(fields["evaluation_config"]) if is_checked else ()
     elsewhere = ("id", "tags", "inputs", *checked)
     limits = tuple(extensions.baseline_checks(fields)) if "performance_baseline" in fields else ()
     return Case(
         id=str(fields["id"]),
         inputs=fields["inputs"],
-        checks=(*_checks(fields, checked, record), *limits),
-        tags=tuple([tag for tag in fields["tags"] if isinstance(tag, str)]),
+        checks=(*_checks(fields, checked, record), *limits) if is_checked else limits,
+        tags=tuple([tag for tag in fields["tags"] if isinstance(tag, str)]) if "tags" in record_v2 else (),
         needs=extensions.needs_of(fields) if "depends_on" in fields else (),
         meta={
             name: fields[name]
