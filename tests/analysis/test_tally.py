@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 
 import msgspec
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evalloom.analysis.tally import STATUSES, Tally
-from evalloom.core.model import NO_USAGE, Run, Scored, Status, Usage
+from evalloom.analysis.tally import STATUSES, PartialTally, Tally
+from evalloom.core.model import NO_USAGE, Run, Scored, Status, Usage, Verdict
 
 
 def pair(
@@ -62,6 +63,36 @@ def test_nothing_that_counts_has_no_rate() -> None:
         summary = tally.summary()
         assert (summary.pass_rate, summary.pass_rate_low, summary.pass_rate_high) == (None, None, None)
     assert Tally().summary().total == 0 and Tally().summary().duration_s == 0 and Tally().worst() == []
+
+
+@pytest.mark.parametrize("pass_if", [None, 0.5])
+def test_parts_that_other_processes_count_add_up(pass_if: float | None) -> None:
+    dice = random.Random(3)
+    pairs = [
+        pair(
+            dice.randrange(300),
+            status := dice.choice(STATUSES),
+            0.25 if status in ("passed", "failed") else None,
+            dice.choice(["base", "other"]),
+            tuple(dice.choices("ab", k=1)),
+            error="no answer" if status == "error" else "",
+            usage=Usage(dice.randrange(9), 1, 0.25, 1),
+        )
+        for _ in range(2000)
+    ]
+    unscored = [Verdict("n", "contains", "output", "unscored", reason=f"why {number}") for number in range(150)]
+    pairs += [(run, msgspec.structs.replace(scored, verdicts=dice.choices(unscored))) for run, scored in pairs[:500]]
+    whole, merged = Tally(pass_if), Tally(pass_if)
+    for run, scored in pairs:
+        whole.add(run, scored)
+    for start in range(0, len(pairs), 400):
+        part = PartialTally()
+        for run, scored in pairs[start : start + 400]:
+            part.add(run, scored)
+        merged.merge(pickle.loads(pickle.dumps(part)))
+    assert merged.summary() == whole.summary() and merged.worst() == whole.worst()
+    assert list(merged.reasons.items()) == list(whole.reasons.items()) and merged.counts == whole.counts
+    assert merged.count_of(pairs[0][0]) == whole.count_of(pairs[0][0])
 
 
 def test_usage_of_runs_and_of_scoring_is_added_up() -> None:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from evalloom.batchlog import Damage, Log, RunIndex, find_run, finished, in_order, manifest, pairs
+from evalloom.batchlog import Damage, Log, RunIndex, find_run, finished, in_order, manifest, pairs, runs
+from evalloom.batchlog.read import parts, runs_of
 from evalloom.core.errors import EvalloomError
 from evalloom.core.model import Batch, Run, Scored
 
@@ -25,8 +26,8 @@ def keys(path: Path) -> list[tuple[str, str | None]]:
     return [(run.key, scored.status if scored else None) for run, scored in pairs(path)]
 
 
-def ok(key: str, **more: Any) -> Run:
-    return Run(key, "c", **more)
+def ok(key: str, case_id: str = "c", **more: Any) -> Run:
+    return Run(key, case_id, **more)
 
 
 def passed(key: str) -> Scored:
@@ -55,6 +56,24 @@ def test_an_answer_that_became_an_error_has_no_verdict(tmp_path: Path) -> None:
     assert keys(tmp_path) == [("a", None)]
     assert [scored for _, scored in in_order(tmp_path, [])] == [None]
     assert finished(tmp_path, with_errors=False) == set()
+
+
+@pytest.mark.parametrize("size", [1, 100, 300, 10_000])
+def test_the_parts_of_a_batch_have_its_runs(tmp_path: Path, size: int) -> None:
+    write(tmp_path, *(ok(f"k{number % 12}", case_id=f"c{number}") for number in range(20)))
+    file = tmp_path / "runs.jsonl"
+    lines = file.read_bytes().split(b"\n")
+    # The last version of k3 is damaged, and k5 lost the end of its line.
+    lines[15] = lines[15][:20]
+    lines[5] = lines[5][:9] + lines[6]
+    file.write_bytes(b"\n".join(lines) + b'{"key":"torn')
+    damage: list[Damage] = []
+    runs_of_parts, damage_of_parts = [], list[Damage]()
+    for part in parts(tmp_path, size):
+        runs_of_parts += [run for _, _, run in runs_of(tmp_path, part, damage_of_parts)]
+    assert runs_of_parts == list(runs(tmp_path, damage)) and damage_of_parts == damage and len(damage) == 2
+    assert [run.case_id for run in runs_of_parts if run.key == "k3"] == ["c3"]
+    assert {len(parts(tmp_path, size)) for size in (1, 10_000)} == {20, 1}
 
 
 def test_the_last_verdict_of_a_key_wins(tmp_path: Path) -> None:

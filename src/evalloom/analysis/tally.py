@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import insort
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ SHOWN_FAILURES = 10
 STATUSES: tuple[Status, ...] = ("passed", "failed", "error", "skipped", "blocked", "unscored")
 
 NOTHING_EXPECTED = "nothing is expected of it"
-_MOST_REASONS = 100
 _UNANSWERED = frozenset({"skipped", "blocked"})
 _Rank = tuple[float, int, str, int]
 _RankedRuns = list[tuple[_Rank, Run, Scored]]
@@ -198,6 +198,8 @@ class Tally:
     The caller must not add a run twice. With `pass_if`, a case passes when that share of its repeats does.
     """
 
+    _most_reasons = 100
+
     def __init__(self, pass_if: float | None = None) -> None:
         self.pass_if = pass_if
         # Keyed by all tags of a run together, so that a run with many tags is counted only once.
@@ -222,14 +224,10 @@ class Tally:
 
     def add(self, run: Run, scored: Scored) -> None:
         """Count one run."""
-        key = (run.profile, run.tags)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = Group(self.pass_if)
-        group.add(run, scored)
+        self._group_of(run.profile, run.tags).add(run, scored)
         status = scored.status
         if status in COUNTED:
-            self._count_case(run, status == "passed", group)
+            self._count_case(run.profile, run.tags, run.number, status == "passed")
         self.counts[status] += 1
         if run.usage is not NO_USAGE:
             self.spent.add(run.usage)
@@ -241,27 +239,50 @@ class Tally:
             _add_worst(self._errors, run, scored)
         elif status != "passed":
             matching = (verdict.reason for verdict in scored.verdicts if verdict.status == status)
-            reason = (status, next(matching, NOTHING_EXPECTED))
-            # Always counted, because the exit code depends on it.
-            is_kept = reason in self.reasons or len(self.reasons) < _MOST_REASONS or reason[1] == NOTHING_EXPECTED
-            if is_kept:
-                self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            self._add_reason((status, next(matching, NOTHING_EXPECTED)))
 
-    def _count_case(self, run: Run, has_passed: bool, group: Group) -> None:
-        cases = self._cases.get(run.profile)
+    def merge(self, part: PartialTally) -> None:
+        """Count the runs that another process has counted; parts have to come in the order of the runs."""
+        for (profile, tags), group in part._groups.items():
+            self._group_of(profile, tags).merge(group)
+        for counted in part.counted:
+            self._count_case(*counted)
+        for status, number in part.counts.items():
+            self.counts[status] += number
+        self.spent.merge(part.spent)
+        for _, run, scored in part._failed:
+            _add_worst(self._failed, run, scored)
+        for _, run, scored in part._errors:
+            _add_worst(self._errors, run, scored)
+        for reason, number in part.reasons.items():
+            self._add_reason(reason, number)
+
+    def _group_of(self, profile: str, tags: tuple[str, ...]) -> Group:
+        group = self._groups.get((profile, tags))
+        if group is None:
+            group = self._groups[profile, tags] = Group(self.pass_if)
+        return group
+
+    def _add_reason(self, reason: tuple[Status, str], number: int = 1) -> None:
+        # Always counted where nothing is expected, because the exit code depends on it.
+        if reason in self.reasons or len(self.reasons) < self._most_reasons or reason[1] == NOTHING_EXPECTED:
+            self.reasons[reason] = self.reasons.get(reason, 0) + number
+
+    def _count_case(self, profile: str, tags: tuple[str, ...], number: int, has_passed: bool) -> None:
+        cases = self._cases.get(profile)
         if cases is None:
-            cases = self._cases[run.profile] = CaseCounts()
-        old = cases.get(run.number)
+            cases = self._cases[profile] = CaseCounts()
+        old = cases.get(number)
         new = (old[0] + has_passed, old[1] + 1)
-        cases.set(run.number, new)
-        group.shares.move(old, new)
-        shares = self._shares_of_all.get(run.tags)
+        cases.set(number, new)
+        self._group_of(profile, tags).shares.move(old, new)
+        shares = self._shares_of_all.get(tags)
         if shares is None:
-            shares = self._shares_of_all[run.tags] = Shares()
-        before = self._cases_of_all.get(run.number)
+            shares = self._shares_of_all[tags] = Shares()
+        before = self._cases_of_all.get(number)
         was, now = self._unit(old), self._unit(new)
         after = (before[0] + now[0] - was[0], before[1] + now[1] - was[1])
-        self._cases_of_all.set(run.number, after)
+        self._cases_of_all.set(number, after)
         shares.move(before, after)
 
     def _unit(self, count: Count) -> Count:
@@ -332,6 +353,20 @@ class Tally:
         profiles = {name: _profile_figures(self.group(profile=name)) for name in self.profiles()}
         figures = _figures(self.group(), duration_s)
         return Summary(batch=batch, path=path, pass_if=self.pass_if, profiles=profiles, **figures)
+
+
+class PartialTally(Tally):
+    """Counts some runs of a batch in another process, for `Tally.merge`."""
+
+    _most_reasons = sys.maxsize  # which of them are the first is known in the end
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted: list[tuple[str, tuple[str, ...], int, bool]] = []
+        """The profile, tags and number of each run that counts, and whether it passed: a case may be in other parts."""
+
+    def _count_case(self, profile: str, tags: tuple[str, ...], number: int, has_passed: bool) -> None:
+        self.counted.append((profile, tags, number, has_passed))
 
 
 def _case_of(run: Run) -> tuple[str, int]:

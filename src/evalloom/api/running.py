@@ -26,9 +26,10 @@ from evalloom.engine.outputs import (
 )
 from evalloom.engine.plan import Reading
 from evalloom.engine.prepare import RunRequest, prepare
-from evalloom.engine.rescore import CASE, RescoreRequest, rescore
+from evalloom.engine.rescore import RescoreRequest, rescore
 from evalloom.engine.results import Results
 from evalloom.engine.resume import Resume, resumed_batch
+from evalloom.engine.stored_runs import CASE
 from evalloom.engine.until_sure import MARGIN, Question
 from evalloom.matchers import Matchers
 from evalloom.targets import BuiltTarget, build_callable

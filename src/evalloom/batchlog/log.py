@@ -25,6 +25,39 @@ _MAX_INTEGER_BITS = 1024
 """In bits: the largest number that a reader which uses doubles can hold."""
 
 
+class LineEncoder:
+    """Encodes what a batch consists of, without secrets."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        # Deferred: reading a batch needs no settings.
+        from evalloom.settings.keys import HIDDEN, forms
+
+        self._encoder = msgspec.json.Encoder()
+        self._hidden = HIDDEN.encode()
+        self._secrets = [form.encode("utf-8", "replace") for secret in secrets if secret for form in forms(secret)]
+
+    def line(self, value: Run | Scored) -> bytearray:
+        """Return a line with its line break."""
+        encoded = self.encode(value)
+        encoded += b"\n"
+        return encoded
+
+    def encode(self, value: Batch | Run | Scored) -> bytearray:
+        """Return a value as JSON; what JSON cannot hold is converted."""
+        line = bytearray()
+        try:
+            # Not `encode`: where memory is short, it ends the process with SIGSEGV instead of raising MemoryError.
+            self._encoder.encode_into(value, line)
+        except (TypeError, ValueError, OverflowError, RecursionError):
+            import json
+
+            line = bytearray(json.dumps(_plain(value), ensure_ascii=False).encode())
+        for secret in self._secrets:
+            if secret in line:
+                line = line.replace(secret, self._hidden)
+        return line
+
+
 class Log:
     """A batch open for writing. A second process on the same batch is refused."""
 
@@ -32,12 +65,7 @@ class Log:
         """Open or create a batch. `damage` lists lines that a crash cut off; they are removed."""
         self.path = path
         self.batch = batch
-        self._encoder = msgspec.json.Encoder()
-        # Deferred: reading a batch needs no settings.
-        from evalloom.settings.keys import HIDDEN, forms
-
-        self._hidden = HIDDEN.encode()
-        self._secrets = [form.encode("utf-8", "replace") for secret in secrets if secret for form in forms(secret)]
+        self._encoder = LineEncoder(secrets)
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._runs = _open(path / RUNS)
@@ -80,7 +108,7 @@ class Log:
 
     def _write_manifest(self, batch: Batch, is_synced: bool = True) -> None:
         self.batch = batch
-        text = msgspec.json.format(bytes(self._encode(batch)), indent=2)
+        text = msgspec.json.format(bytes(self._encoder.encode(batch)), indent=2)
         with atomic_writer(self.path / MANIFEST, is_synced) as stream:
             stream.write(text + b"\n")
 
@@ -112,13 +140,7 @@ class Log:
 
     def append(self, handle: int, name: str, line: Run | Scored) -> None:
         """Append one line to one of the files."""
-        self.write(handle, name, self.encode_line(line))
-
-    def encode_line(self, line: Run | Scored) -> bytearray:
-        """Return a line without secrets, with its line break."""
-        encoded = self._encode(line)
-        encoded += b"\n"
-        return encoded
+        self.write(handle, name, self._encoder.line(line))
 
     def write(self, handle: int, name: str, encoded: bytearray) -> None:
         """Write whole lines to one of the files."""
@@ -137,27 +159,14 @@ class Log:
             self._runs_size += written
         self._sync.is_due = True
 
-    def _encode(self, value: Batch | Run | Scored) -> bytearray:
-        line = bytearray()
-        try:
-            # Not `encode`: where memory is short, it ends the process with SIGSEGV instead of raising MemoryError.
-            self._encoder.encode_into(value, line)
-        except (TypeError, ValueError, OverflowError, RecursionError):
-            import json
-
-            line = bytearray(json.dumps(_plain(value), ensure_ascii=False).encode())
-        for secret in self._secrets:
-            if secret in line:
-                line = line.replace(secret, self._hidden)
-        return line
-
 
 class Rescoring:
     """New verdicts for a batch; they replace the old ones when all are written."""
 
     def __init__(self, path: Path, secrets: Iterable[str] = ()) -> None:
         self._path = path
-        self._secrets = secrets
+        self._secrets = list(secrets)
+        self._encoder = LineEncoder(self._secrets)
         self._lines = bytearray()
 
     def __enter__(self) -> Self:
@@ -174,7 +183,11 @@ class Rescoring:
 
     def append_scored(self, scored: Scored) -> None:
         """Write the verdicts of a run, together with others: none of them counts before all are written."""
-        self._lines += self._log.encode_line(scored)
+        self.append_lines(self._encoder.line(scored))
+
+    def append_lines(self, lines: bytes | bytearray) -> None:
+        """Write lines that another process has encoded."""
+        self._lines += lines
         if len(self._lines) >= _WRITTEN_TOGETHER:
             self._write()
 

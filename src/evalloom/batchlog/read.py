@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from datetime import datetime
@@ -147,10 +148,64 @@ def _last_of_each(path: Path, type: type[Line], damage: list[Damage] | None) -> 
             yield line
 
 
-def _structs(path: Path, type: type[Line], damage: list[Damage] | None) -> Iterator[tuple[int, int, Line]]:
+class Part(Struct, frozen=True):
+    """Some whole lines of the runs of a batch, from byte `start` to `end`; the first has the number `line`."""
+
+    start: int
+    end: int
+    line: int = 1
+    superseded: frozenset[tuple[int, str]] = frozenset()
+    """The line and key of each run in it of which there is a later version."""
+
+
+_WHOLE = Part(0, sys.maxsize)
+
+
+def parts(path: Path, size: int) -> list[Part]:
+    """Split the runs of a batch into parts of about `size` bytes. Lines that are appended later are in none."""
+    file, decoder = path / RUNS, msgspec.json.Decoder(_Position)
+    cuts, keys, at, number, has_twins = [(0, 1)], set[str](), 0, 0, False
+    for number, line in enumerate(_lines(file), 1):
+        if at - cuts[-1][0] >= size:
+            cuts.append((at, number))
+        at += len(line)
+        try:
+            keys.add(decoder.decode(line).key)
+        except _BROKEN:
+            has_twins = True  # the line may hold the whole of another
+    superseded: list[tuple[int, str]] = []
+    if has_twins or len(keys) < number:
+        # Where the last line of a key is damaged, the one before it counts, and only whole lines tell.
+        versions = [(line_number, run.key) for line_number, _, run in _structs(file, Run, None)]
+        last = {key: line_number for line_number, key in versions}
+        superseded = [(line_number, key) for line_number, key in versions if line_number < last[key]]
+    ends = [*cuts[1:], (at, number + 1)]
+    return [
+        Part(start, end, line, frozenset(pair for pair in superseded if line <= pair[0] < next_line))
+        for (start, line), (end, next_line) in zip(cuts, ends, strict=True)
+    ]
+
+
+def runs_of(path: Path, part: Part, damage: list[Damage]) -> Iterator[tuple[int, int, Run]]:
+    """Yield the last versions of the runs in a part of a batch, each with its line and its offset."""
+    for number, at, run in _structs(path / RUNS, Run, damage, part):
+        if not part.superseded or (number, run.key) not in part.superseded:
+            yield number, at, run
+
+
+def run_at(path: Path, at: int) -> Run:
+    """Return the run at an offset that `runs_of` gave."""
+    with (path / RUNS).open("rb") as stream:
+        stream.seek(at)
+        return msgspec.json.decode(stream.readline(), type=Run)
+
+
+def _structs(
+    path: Path, type: type[Line], damage: list[Damage] | None, part: Part = _WHOLE
+) -> Iterator[tuple[int, int, Line]]:
     """Yield the readable lines of a file, each with its number and its offset, and list the others."""
-    decoder, at = msgspec.json.Decoder(type), 0
-    for number, line in enumerate(_lines(path), 1):
+    decoder, at = msgspec.json.Decoder(type), part.start
+    for number, line in enumerate(_lines(path, part), part.line):
         try:
             yield number, at, _with_time(decoder.decode(line))
         except _BROKEN as error:
@@ -187,13 +242,17 @@ def _with_time(line: Line) -> Line:
     return line
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, part: Part = _WHOLE) -> Iterator[bytes]:
     """Yield the complete lines of a file; the last one may still be in writing."""
     try:
         with path.open("rb") as stream:
+            at = stream.seek(part.start)
             for line in stream:
+                if at >= part.end:
+                    return
                 if line.endswith(b"\n"):
                     yield line
+                at += len(line)
     except FileNotFoundError:
         return
 

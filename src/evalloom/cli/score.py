@@ -17,7 +17,8 @@ from evalloom.console.run_options import ALLOW_UNSCORED, OUTPUT, executor_option
 from evalloom.console.run_text import result_lines
 from evalloom.core.errors import usage_error
 from evalloom.engine.outputs import refuse_claimed, refuse_replacing_results, reporters_for, write_outputs
-from evalloom.engine.rescore import CASE, RescoreRequest, rescore
+from evalloom.engine.rescore import RescoreRequest, rescore
+from evalloom.engine.stored_runs import CASE
 from evalloom.settings import FILE_NAME, keys
 from evalloom.settings import load as load_settings
 from evalloom.settings import secrets as secrets_of

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from evalloom.core.errors import CallError
-from evalloom.core.model import Request, Response, Run
+from evalloom.core.model import Check, Request, Response, Run
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job, ProfileClients, Runner
 from evalloom.engine.scoring import Grader, LocalGrader, services
@@ -16,6 +19,9 @@ from evalloom.llms.budget import Budget
 from evalloom.llms.clients import WHOLE, Share
 from evalloom.settings import keys
 from evalloom.settings import secrets as secrets_of
+
+Checks = tuple[tuple[Path, tuple[Check, ...]], ...]
+"""Checks, with the folder of the file that names them."""
 
 
 class Executor(Grader, Protocol):
@@ -48,6 +54,17 @@ def executor_of(plan: Plan, warn: Callable[[str], None]) -> Executor:
 
         return DaskExecutor(plan, warn)
     return LocalExecutor(plan, warn)
+
+
+def scoring_executor(plan: Plan, checks: Checks, warn: Callable[[str], None]) -> Executor:
+    """Return an executor for a plan without a target, which only scores; `checks` have the folders of their files."""
+    if plan.options.executor == "dask":
+        from evalloom.engine.cluster.executor import DaskExecutor  # deferred, as above
+
+        return DaskExecutor(plan, warn, checks)
+    # The budget is that of the runs.
+    options = msgspec.structs.replace(plan.options, max_cost=None, max_tokens=None)
+    return LocalExecutor(msgspec.structs.replace(plan, options=options), warn)
 
 
 class LocalExecutor:

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from evalloom.analysis.tally import Tally
-from evalloom.batchlog import Rescoring, find, manifest, runs, warn_of_damage
+from evalloom.analysis.tally import Summary, Tally
+from evalloom.batchlog import Rescoring, find, manifest, warn_of_damage
 from evalloom.batchlog.complete import losses
-from evalloom.batchlog.read import RUNS
+from evalloom.batchlog.read import RUNS, Part
 from evalloom.core.clock import utc_now
 from evalloom.core.errors import EvalloomError, LlmUnavailable, usage_error
-from evalloom.core.model import Case, Check
+from evalloom.core.model import Batch, Check
 from evalloom.core.process_state import running_users_code
 from evalloom.core.text import did_you_mean
-from evalloom.engine.cases import with_checks
-from evalloom.engine.executor import Executor
+from evalloom.engine.executor import Checks, Executor, scoring_executor
 from evalloom.engine.loop import run_loop, watching_users_code
-from evalloom.engine.plan import CHECK_LISTS, scoring_digest
+from evalloom.engine.plan import Functions, Plan, scoring_digest
 from evalloom.engine.prepare import check_executor, refuse_without_sandbox
+from evalloom.engine.processes import Processes
 from evalloom.engine.results import Results, accepted_by, warn_if_stopped_when_sure
-from evalloom.engine.resume import DamagedRun, case_of, damage_of
-from evalloom.engine.scoring import Grader, LocalGrader, Scorer, services
+from evalloom.engine.scoring import Scorer
+from evalloom.engine.stored_runs import CASE, Notes, ScoredPart, StoredRuns
 from evalloom.engine.system import Catalog
 from evalloom.files.read import RowReader
 from evalloom.files.rows import Row
 from evalloom.files.source import source_of
-from evalloom.llms import LlmOptions, Llms
 from evalloom.matchers import Matchers
-from evalloom.settings import Settings, key_of, llm_of
+from evalloom.settings import RunSettings, Settings, key_of, llm_of
 from evalloom.settings import load as load_settings
 from evalloom.settings import secrets as secrets_of
-
-_PAUSE_EVERY = 500
-CASE = "case"
-"""The name that sets the threshold of whole cases."""
+from evalloom.targets.base import NO_TARGET
 
 
 class RescoreRequest(Struct, frozen=True):
@@ -66,107 +61,112 @@ class RescoreRequest(Struct, frozen=True):
 def rescore(request: RescoreRequest, catalog: Catalog, warn: Callable[[str], None]) -> Results:
     """Score a batch again; its old verdicts stay beside the new ones."""
     settings = load_settings(Path(request.config) if request.config else None, catalog.sections)
-    judge = request.judge or settings.judge
-    settings = _with_executor(settings, request)
-    if judge and settings.run.executor != "dask":
-        key_of(llm_of(settings, judge))
+    settings = msgspec.structs.replace(settings, run=_options(settings, request), judge=request.judge or settings.judge)
+    if settings.judge and settings.run.executor != "dask":
+        key_of(llm_of(settings, settings.judge))
     if settings.run.allow_code:
-        request = msgspec.structs.replace(request, allow_code=True)
-    if request.allow_code:
         refuse_without_sandbox()
     with watching_users_code(warn):
-        return run_loop(_rescore(request, catalog, settings, judge, warn))
+        return _rescore(request, catalog, settings, warn)
 
 
-async def _rescore(
-    request: RescoreRequest, catalog: Catalog, settings: Settings, judge: str, warn: Callable[[str], None]
-) -> Results:
+def _rescore(request: RescoreRequest, catalog: Catalog, settings: Settings, warn: Callable[[str], None]) -> Results:
     path = find(request.batch)
-    earlier = manifest(path)
-    config, lists = earlier.config, earlier.options.get(CHECK_LISTS, "plain")
-    pass_if = earlier.options.get("pass_if") if request.pass_if is None else request.pass_if
-    matchers = catalog.matchers
-    own, further = tuple(map(matchers.parse, settings.checks)), read_checks(request.checks, matchers)
-    extra = own + further + request.added
-    functions = {
-        **matchers.functions_of(own, settings.folder),
-        **matchers.functions_of(further, Path(request.checks).parent),
-        **matchers.functions_of(request.added),
-    }
-    llms = Llms(settings, LlmOptions(request.concurrency, request.use_cache, ends_on_outage=True), warn)
-    grader: Grader
-    cluster: Executor | None = None
-    if settings.run.executor == "dask":
-        from evalloom.engine.cluster.executor import scoring_executor  # deferred: importing Dask takes half a second
-
-        folders = ((settings.folder, own), (Path(request.checks).parent, further), (Path(), request.added))
-        options = msgspec.structs.replace(
-            settings.run, concurrency=request.concurrency, cache=request.use_cache, allow_code=request.allow_code
-        )
-        cluster = scoring_executor(msgspec.structs.replace(settings, run=options), folders, judge, catalog, warn)
-        grader = cluster
-    else:
-        grader = LocalGrader(services(settings, llms, judge, request.allow_code, functions, matchers))
+    batch = manifest(path)
+    checks = _named_checks(request, settings, catalog.matchers)
+    plan = _plan(checks, catalog, settings)
     # The same digest as a run's, unless thresholds are set, which a run cannot have.
-    more = [part for part in (config, request.thresholds) if part]
-    scoring = scoring_digest(extra, judge, request.allow_code, *more)
-    tally = _tally(settings, pass_if)
-    with Rescoring(path, secrets_of(settings)) as log:
-        scorer = Scorer(log, tally, grader, scoring)
-        try:
-            if cluster is not None:
-                await cluster.open()
-            # A cut line of the verdicts is of no account, because all are written again.
-            damage = [line for line in log.damage if line.file == RUNS]
-            named = {CASE}
-            number = -1
-            stored = runs(path.absolute(), damage)
-            with running_users_code():
-                for number, run in enumerate(stored):
-                    if number % _PAUSE_EVERY == 0:
-                        # Without it, checks that call no llm would keep Ctrl-C from getting through.
-                        await asyncio.sleep(0)
-                    try:
-                        case = with_checks(case_of(run, catalog.formats, lists), extra, config, catalog)
-                    except DamagedRun as error:
-                        damage.append(damage_of(path.absolute(), run, error))
-                        continue
-                    named.update(name for check in case.checks for name in (check.name, check.kind))
-                    await scorer.add(with_thresholds(case, request.thresholds), run)
-                await scorer.finish()
-            warn_of_damage([*damage, *losses(path, manifest(path), number + 1)], path, warn)
-            for name in request.thresholds.keys() - named:
-                warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
-        except LlmUnavailable as error:
-            raise EvalloomError(error.code, f"{error}. The earlier verdicts stay") from None
-        finally:
-            await llms.close()
-            if cluster is not None:
-                await cluster.close()
-        batch = manifest(path)
-        # The answer of --until-sure was about the old verdicts; whether it would have stopped there is not known.
-        warn_if_stopped_when_sure(batch, batch.id, warn)
-        summary = tally.summary(batch.id, path.as_posix())
-        facts = {
-            "scored_at": utc_now(),
-            "judge": judge,
-            "models": {**batch.models, **({judge: llm_of(settings, judge).model} if judge else {})},
-            "options": batch.options if pass_if is None else {**batch.options, "pass_if": pass_if},
-            "summary": msgspec.to_builtins(summary),
-        }
-        log.finish(msgspec.structs.replace(batch, **facts))
-    is_allowed = request.allow_unscored or settings.run.allow_unscored
-    options = msgspec.structs.replace(settings.run, allow_unscored=is_allowed)
-    accepted = accepted_by(options, batch.options)
+    more = [part for part in (batch.config, request.thresholds) if part]
+    scoring = scoring_digest(plan.checks, plan.judge, plan.options.allow_code, *more)
+    tally = _tally(settings, batch.options.get("pass_if") if request.pass_if is None else request.pass_if)
+    stored = StoredRuns(path, batch, catalog, plan.checks, request.thresholds)
+    # Only this process has the user's functions, and counts a quarantine.
+    is_alone = plan.options.executor == "dask" or plan.functions or plan.options.quarantine
+    processes = None if is_alone else stored.processes(scoring, secrets_of(settings))
+    try:
+        with Rescoring(path, secrets_of(settings)) as log:
+            executor = scoring_executor(plan, checks, warn)
+            run_loop(_score(stored, Scorer(log, tally, executor, scoring), executor, processes))
+            _warn_of(stored.notes, log, path, request.thresholds, warn)
+            batch = manifest(path)
+            # The answer of --until-sure was about the old verdicts; whether it would have stopped there is not known.
+            warn_if_stopped_when_sure(batch, batch.id, warn)
+            summary = tally.summary(batch.id, path.as_posix())
+            log.finish(_rescored(batch, summary, tally.pass_if, settings))
+    finally:
+        if processes is not None:
+            processes.close()
+    accepted = accepted_by(settings.run, batch.options)
     return Results(path, summary, tally, settings.gates, accepted=accepted, catalog=catalog)
 
 
-def _with_executor(settings: Settings, request: RescoreRequest) -> Settings:
-    """Return the settings with what the request says of where to score."""
+async def _score(
+    stored: StoredRuns, scorer: Scorer, executor: Executor, processes: Processes[Part, ScoredPart] | None
+) -> None:
+    try:
+        await executor.open()
+        with running_users_code():
+            await stored.score(scorer, processes)
+            await scorer.finish()
+    except LlmUnavailable as error:
+        raise EvalloomError(error.code, f"{error}. The earlier verdicts stay") from None
+    finally:
+        await executor.close()
+
+
+def _options(settings: Settings, request: RescoreRequest) -> RunSettings:
+    """Return the options of a run as scoring has them."""
     named = {"executor": request.executor, "scheduler": request.scheduler, "workers": request.workers}
-    run = msgspec.structs.replace(settings.run, **{name: value for name, value in named.items() if value})
+    run = msgspec.structs.replace(
+        settings.run,
+        **{name: value for name, value in named.items() if value},
+        concurrency=request.concurrency,
+        cache=request.use_cache,
+        allow_code=request.allow_code or settings.run.allow_code,
+        allow_unscored=request.allow_unscored or settings.run.allow_unscored,
+    )
     check_executor(run, named)
-    return msgspec.structs.replace(settings, run=run)
+    return run
+
+
+def _named_checks(request: RescoreRequest, settings: Settings, matchers: Matchers) -> Checks:
+    """Return the checks that every case gets, with the folder of the file that names them."""
+    return (
+        (settings.folder, tuple(map(matchers.parse, settings.checks))),
+        (Path(request.checks).parent, read_checks(request.checks, matchers)),
+        (Path(), request.added),
+    )
+
+
+def _plan(named_checks: Checks, catalog: Catalog, settings: Settings) -> Plan:
+    functions: Functions = {}
+    for folder, checks in named_checks:
+        functions |= catalog.matchers.functions_of(checks, folder)
+    every = tuple(check for _, checks in named_checks for check in checks)
+    return Plan(NO_TARGET, (), catalog, settings, settings.run, checks=every, functions=functions, judge=settings.judge)
+
+
+def _warn_of(notes: Notes, log: Rescoring, path: Path, thresholds: Iterable[str], warn: Callable[[str], None]) -> None:
+    # A cut line of the verdicts is of no account, because all are written again.
+    damage = [line for line in log.damage if line.file == RUNS]
+    warn_of_damage([*damage, *notes.damage, *losses(path, manifest(path), notes.runs)], path, warn)
+    named = {CASE, *notes.names}
+    for name in thresholds:
+        if name not in named:
+            warn(f"--threshold {name}: no check has this name or kind{did_you_mean(name, named)}")
+
+
+def _rescored(batch: Batch, summary: Summary, pass_if: float | None, settings: Settings) -> Batch:
+    """Return the manifest of a batch with its new figures."""
+    judge = settings.judge
+    return msgspec.structs.replace(
+        batch,
+        scored_at=utc_now(),
+        judge=judge,
+        models={**batch.models, **({judge: llm_of(settings, judge).model} if judge else {})},
+        options=batch.options if pass_if is None else {**batch.options, "pass_if": pass_if},
+        summary=msgspec.to_builtins(summary),
+    )
 
 
 def _tally(settings: Settings, pass_if: float | None) -> Tally:
@@ -175,20 +175,6 @@ def _tally(settings: Settings, pass_if: float | None) -> Tally:
     from evalloom.engine.quarantine import QuarantineTally, read_quarantine  # deferred: few suites have one
 
     return QuarantineTally(read_quarantine(settings.folder / settings.run.quarantine), pass_if)
-
-
-def with_thresholds(case: Case, thresholds: dict[str, float]) -> Case:
-    """Replace the thresholds of a case and of its checks."""
-    if not thresholds:
-        return case
-    checks = tuple(
-        msgspec.structs.replace(check, options={**check.options, "threshold": thresholds[name]})
-        if (name := next((name for name in (check.name, check.kind) if name in thresholds), None)) is not None
-        else check
-        for check in case.checks
-    )
-    meta = {**case.meta, "threshold": thresholds[CASE]} if CASE in thresholds else case.meta
-    return msgspec.structs.replace(case, checks=checks, meta=meta)
 
 
 def read_checks(file: str, matchers: Matchers) -> tuple[Check, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from evalloom.analysis.tally import Tally
+from evalloom.analysis.tally import PartialTally, Tally
 from evalloom.batchlog import Log, Rescoring
 from evalloom.core.model import Case, Run, Scored, Verdict
 from evalloom.engine.run import DependencyQueue
@@ -108,6 +108,12 @@ class Scorer:
         task = asyncio.create_task(self._score(case, run), context=self._context.copy())
         self._waiting[task] = run
         task.add_done_callback(self._on_done)
+
+    def add_part(self, lines: bytes, tally: PartialTally) -> None:
+        """Store the verdicts that another process has encoded and counted."""
+        assert isinstance(self._log, Rescoring)
+        self._log.append_lines(lines)
+        self._tally.merge(tally)
 
     async def recount(self, case: Case, run: Run, scored: Scored | None) -> None:
         """Count a run of a resumed batch, and score it where a crash left it without verdicts."""

@@ -110,6 +110,12 @@ class BuiltTarget(Struct, frozen=True):
         await self.closing()
 
 
+async def _run_nothing(inputs: Record, context: Context) -> Output:
+    raise AssertionError("runs are only scored here")
+
+
+NO_TARGET = BuiltTarget("", "", "", _run_nothing, may_ask=False)
+"""The target of a batch that is only scored again."""
 Rebuild = Callable[[TargetOptions], BuiltTarget]
 """Builds a target with the options of the machine that it runs on."""
 

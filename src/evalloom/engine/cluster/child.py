@@ -20,7 +20,7 @@ from evalloom.core.errors import BudgetSpent
 from evalloom.core.http import sleeping, waiting
 from evalloom.core.model import Case, Run, Scored
 from evalloom.engine.cluster import bundle, wire
-from evalloom.engine.cluster.wire import NO_TARGET, Control, Event, Hello, Order, Portable
+from evalloom.engine.cluster.wire import Control, Event, Hello, Order, Portable
 from evalloom.engine.executor import LocalExecutor
 from evalloom.engine.loop import run_loop, watching_users_code
 from evalloom.engine.plan import Plan
@@ -32,6 +32,7 @@ from evalloom.llms.clients import Share
 from evalloom.settings import environment, key_of, keys, llm_of
 from evalloom.settings import secrets as secrets_of
 from evalloom.targets import TargetOptions
+from evalloom.targets.base import NO_TARGET
 
 _COALESCE_S = 0.05
 """Events are collected for this long, because each message passes through the scheduler."""

@@ -26,14 +26,15 @@ from evalloom.engine.cluster.dispatch import (
     Worker,
 )
 from evalloom.engine.cluster.ledger import Ledger
-from evalloom.engine.cluster.wire import NO_TARGET, Checks, Control, Hello, Order, Portable
+from evalloom.engine.cluster.wire import Control, Hello, Order, Portable
+from evalloom.engine.executor import Checks
 from evalloom.engine.plan import Plan
 from evalloom.engine.run import Job, run_of
-from evalloom.engine.system import Catalog
 from evalloom.engine.watch import watched_files
 from evalloom.llms.clients import Share
-from evalloom.settings import Settings, llm_of
+from evalloom.settings import llm_of
 from evalloom.settings import secrets as secrets_of
+from evalloom.targets.base import NO_TARGET
 
 _POLL_S = 1.0
 _HEARTBEAT_S = 5.0
@@ -514,13 +515,6 @@ def _unpacked(content: Any, kind: type[Result]) -> Result:
 
 async def _immediately(run: Run) -> Run:
     return run
-
-
-def scoring_executor(
-    settings: Settings, checks: Checks, judge: str, catalog: Catalog, warn: Callable[[str], None]
-) -> DaskExecutor:
-    """Return an executor that scores runs and makes none."""
-    return DaskExecutor(Plan(NO_TARGET, (), catalog, settings, settings.run, judge=judge), warn, checks)
 
 
 def _most_workers(plan: Plan) -> int:

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import Struct
 
 from evalloom.core.errors import BatchStop, BudgetSpent, EvalloomError, LlmUnavailable, TargetUnavailable
-from evalloom.core.model import Check, Context, Output, Profile, Record
+from evalloom.core.model import Profile
+from evalloom.engine.executor import Checks
 from evalloom.llms.clients import WHOLE, Share
 from evalloom.settings import RunSettings, Settings
-from evalloom.targets.base import BuiltTarget, Rebuild
+from evalloom.targets.base import Rebuild
 
 HOME = "EVALLOOM_CLUSTER_HOME"
 """The variable with the folder whose .evalloom holds the cache of answers on a worker's machine."""
 _LENGTH_BYTES = 8
 PROTOCOL = 5
-
-
-Checks = tuple[tuple[Path, tuple[Check, ...]], ...]
-"""Checks, with the folder of the file that names them."""
-
-
-async def _run_nothing(inputs: Record, context: Context) -> Output:
-    raise AssertionError("runs are only scored here")
-
-
-NO_TARGET = BuiltTarget("", "", "", _run_nothing, may_ask=False)
-"""The target of a batch that is only scored again."""
 
 
 class Portable(Struct, frozen=True):

@@ -1,0 +1,112 @@
+"""Copies of this process that work on parts of a task, to use all cores."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from evalloom.core.memory import is_limited
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+_MOST = 8
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
+
+
+def most_processes() -> int:
+    """Return how many copies of this process can work at once; 1 where it cannot be copied."""
+    import multiprocessing  # deferred, as below: most tasks are small
+
+    # A copy has none of the other threads, and a lock that one of them holds stays locked in it. Where memory is
+    # limited, a thread of the pool may not start, and its futures would wait for ever.
+    if "fork" not in multiprocessing.get_all_start_methods() or threading.active_count() > 1 or is_limited():
+        return 1
+    return min(os.cpu_count() or 1, _MOST)
+
+
+class Processes(Generic[Argument, Result]):
+    """Copies of this process, made at once, that apply a function to arguments."""
+
+    def __init__(self, number: int, function: Callable[[Argument], Result]) -> None:
+        """Raise OSError or NotImplementedError where memory or semaphores for them are missing."""
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        self._number = number
+        # A copy ends when the last end of this pipe closes, also because this process was killed.
+        reader, self._writer = os.pipe()
+        pool = ProcessPoolExecutor(
+            number, multiprocessing.get_context("fork"), initializer=_start, initargs=(function, reader, self._writer)
+        )
+        self._pool = pool
+        try:
+            pool.submit(os.getpid)  # makes the copies
+        except BaseException:
+            os.close(self._writer)
+            raise
+        finally:
+            os.close(reader)
+
+    async def map(self, arguments: Iterable[Argument]) -> AsyncIterator[tuple[Argument, Result | None]]:
+        """Yield each argument with its result, in order; None where the function raised or its process died."""
+        from concurrent.futures.process import BrokenProcessPool
+
+        waiting: deque[tuple[Argument, Future[Result | None]]] = deque()
+        rest = iter(arguments)
+        while True:
+            try:
+                for argument in islice(rest, 1 + self._number - len(waiting)):
+                    waiting.append((argument, self._pool.submit(_apply, argument)))
+            except BrokenProcessPool:
+                failed: Future[Result | None] = Future()
+                failed.set_result(None)
+                waiting.append((argument, failed))
+            if not waiting:
+                return
+            argument, future = waiting.popleft()
+            try:
+                # Never cancel a future: the pool of Python 3.11 can then wait for ever.
+                result = await asyncio.shield(asyncio.wrap_future(future))
+            except BrokenProcessPool:
+                result = None
+            yield argument, result
+
+    def close(self) -> None:
+        """End the copies, also in the middle of their work."""
+        os.close(self._writer)
+        self._pool.shutdown()
+
+
+_function: Callable[[Any], Any]
+
+
+def _start(function: Callable[[Any], Any], reader: int, writer: int) -> None:
+    global _function
+    _function = function
+    os.close(writer)
+    # Ctrl-C is for the first process, which ends the others.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(reader,), daemon=True).start()
+    # Records have no reference cycles, so the cycle collector would only cost time.
+    gc.disable()
+
+
+def _end_with(reader: int) -> None:
+    os.read(reader, 1)
+    os._exit(1)
+
+
+def _apply(argument: Any) -> Any:
+    try:
+        return _function(argument)
+    except Exception:  # it is applied again where its error can be shown
+        return None
