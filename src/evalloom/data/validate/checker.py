@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from itertools import compress
+from itertools import compress, repeat
 from typing import Any
 
 from msgspec import Struct, field
@@ -217,7 +217,7 @@ class _BlockBuilder:
             self._ids.pack()
         if (pairing := self._dialect.pairing) is not None:
             sides = {pairing.sides[0]: 1, pairing.sides[1]: 2}
-            bits = bytes([sides.get(side, 0) for side in lines.columns[pairing.side_field]])
+            bits = bytes(map(sides.get, lines.columns[pairing.side_field], repeat(0)))
             names: Iterable[str] = map(str.strip, lines.columns[pairing.field])
             if 0 in bits:
                 names, numbers = compress(names, bits), numbers[np.frombuffer(bits, np.uint8) > 0]

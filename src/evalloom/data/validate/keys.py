@@ -37,8 +37,12 @@ class KeyBuilder:
         keys = self.keys
         if not keys:
             return
-        if set(map(type, keys)) == {str}:
+        types = set(map(type, keys))
+        if types == {str}:
             self._hashes.extend(map(hash, keys))
+        elif types == {int}:
+            # As below, without a step of Python for each key.
+            self._hashes.extend(map(hash, zip(map(str, keys))))
         else:
             # The hash of an integer is not unique enough: -1 and -2 share one, and so do 1 and 2**61.
             self._hashes.extend(hash(key if isinstance(key, str) else (str(key),)) for key in keys)
@@ -135,12 +139,14 @@ class KeyIndex:
         import numpy as np
 
         hashes, bits = np.frombuffer(self._hashes, np.int64), np.frombuffer(sides, np.uint8)
-        if np.array_equal(np.unique(hashes[bits == 1]), np.unique(hashes[bits == 2])):
+        alone = np.setxor1d(_distinct(hashes[bits == 1]), _distinct(hashes[bits == 2]), assume_unique=True)
+        if not len(alone):
             return []
-        order, starts = self._runs()
-        bits = np.bitwise_or.reduceat(bits[order], starts)
-        indexes: list[int] = np.sort(order[starts[bits != 3]]).tolist()
-        return indexes
+        places = np.minimum(np.searchsorted(alone, hashes), len(alone) - 1)
+        indexes = np.flatnonzero(alone[places] == hashes)
+        _, starts = np.unique(hashes[indexes], return_index=True)
+        incomplete: list[int] = np.sort(indexes[starts]).tolist()
+        return incomplete
 
     def _runs(self) -> Any:
         """Return the indexes sorted by key, and the position at which each key begins."""
@@ -150,6 +156,14 @@ class KeyIndex:
         order = np.argsort(hashes, kind="stable")
         ordered = hashes[order]
         return order, np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+
+
+def _distinct(hashes: Any) -> Any:
+    """Return the hashes in order, each once; `np.unique` takes a hundred times as long for them."""
+    import numpy as np
+
+    ordered = np.sort(hashes)
+    return ordered[np.concatenate((ordered[:1] == ordered[:1], ordered[1:] != ordered[:-1]))]
 
 
 def _moved(lines: array[int], offset: int) -> array[int]:
