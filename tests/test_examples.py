@@ -16,6 +16,7 @@ import pytest
 
 from evalloom import catalog, check, read
 from evalloom.catalog import load
+from evalloom.core.model import Case
 from evalloom.demo.run import suites_of
 from evalloom.engine.convert import convert
 
@@ -154,8 +155,8 @@ def test_inputs_survive_a_trip_through_the_pipeline_format(start: str, tmp_path:
     for source, to, target in ((MAIN[start], "pipeline", there), (there, start, back)):
         with target.open("wb") as stream:
             convert(read(source), by_name(to), stream, as_array=False)
-    before = [case.inputs for case in read(MAIN[start]).cases() if not isinstance(case, tuple)]
-    after = [case.inputs for case in read(back).cases() if not isinstance(case, tuple)]
+    before = [case.inputs for case in read(MAIN[start]).cases() if isinstance(case, Case)]
+    after = [case.inputs for case in read(back).cases() if isinstance(case, Case)]
     assert before == after
 
 

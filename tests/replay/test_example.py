@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 
 from evalloom import read
+from evalloom.core.model import Case
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples/replay"
 
@@ -15,9 +16,7 @@ def test_project_asks_for_what_the_rows_have() -> None:
     state = json.loads((FOLDER / "project.json").read_text(encoding="utf-8"))["state"]
     asked = {name for node in state["nodes"] for name in re.findall(r"{{(\w+)}}", node["data"]["content"])}
     declared = {name for node in state["nodes"] for name in node["data"]["variables"]}
-    given = {
-        name for case in read(FOLDER / "rows.jsonl").cases() if not isinstance(case, tuple) for name in case.inputs
-    }
+    given = {name for case in read(FOLDER / "rows.jsonl").cases() if isinstance(case, Case) for name in case.inputs}
     assert asked == declared
     assert asked - {variable["name"] for variable in state["variables"]} <= given
 

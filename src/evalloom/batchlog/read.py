@@ -11,7 +11,7 @@ from datetime import datetime
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -330,7 +330,7 @@ class _Position(Struct, gc=False):
     repeat: int = 0
 
 
-class _Place(NamedTuple):
+class _Place(Struct, frozen=True):
     """Where a line is: its file, its number, its offset."""
 
     file: str

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from threading import Thread
 from types import FrameType
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _LIBRARIES = (os.path.dirname(os.__file__), f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _OURS = str(Path(__file__).resolve().parent.parent)
@@ -19,7 +20,7 @@ class Interrupted(BaseException):
     """
 
 
-class Place(NamedTuple):
+class Place(Struct, frozen=True):
     """A function of the user, and the line that it has reached."""
 
     function: str

@@ -11,7 +11,9 @@ from contextvars import Context as Variables
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
+
+from msgspec import Struct
 
 from evalloom.core.errors import CallError
 from evalloom.core.interrupt import Interrupted, interrupt, place_in, withdraw_interrupt
@@ -29,7 +31,7 @@ def hanging_names() -> list[str]:
     return [job.name for _, job in _cancelled]
 
 
-class _Job(NamedTuple):
+class _Job(Struct, frozen=True):
     """A call, and the future that waits for it."""
 
     function: Callable[[], Any]

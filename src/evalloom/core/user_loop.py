@@ -19,8 +19,10 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from threading import Event, Lock, Thread
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
+
+from msgspec import Struct
 
 from evalloom.core.errors import CallError
 from evalloom.core.interrupt import Interrupted, Place, interrupt, place_in
@@ -85,7 +87,7 @@ class _Call:
         self.own_blocking = 0.0
 
 
-class Blocker(NamedTuple):
+class Blocker(Struct, frozen=True):
     """The code that the loop executes now."""
 
     call: _Call | None

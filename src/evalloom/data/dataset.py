@@ -274,7 +274,7 @@ class Dataset:
         inner = Dataset(inner_source, self.formats, dialect, nested=True)
         for item in inner:
             if not isinstance(item, Row):
-                yield item._replace(file=inner.source.name)
+                yield msgspec.structs.replace(item, file=inner.source.name)
                 continue
             item.file = item.file or inner.source.name
             written = {**item.value, **included.beside} if included.beside else item.value

@@ -6,9 +6,9 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from evalloom.core.digest import canonical_json, digest_bytes, digest_value, qualified_name
 from evalloom.core.lazy import lazy_pattern
@@ -37,7 +37,7 @@ def readable_name(id: str, is_unnamed: bool, record: Record, place: str) -> str:
     return f"{' '.join(description.split())} ({place})" if isinstance(description, str) and description else place
 
 
-class NamedCase(NamedTuple):
+class NamedCase(Struct, frozen=True):
     """A case with its identity as its id."""
 
     case: Case

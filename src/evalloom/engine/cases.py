@@ -160,7 +160,8 @@ def _with_errors(
                 yield SelectedCase(case, dialect.name, f"{item.message} [{item.code}]")
         elif dialect.is_case(item.value):
             for record in dialect.multiplied(item.value):
-                case, position, is_unnamed = namer.name(dataset.case(record, dataset.origin(item)))
+                named = namer.name(dataset.case(record, dataset.origin(item)))
+                case = named.case
                 # Each record of a matrix by itself: the parameters decide which of them is invalid.
                 errors = [
                     f"{remark.message} [{remark.code}]"
@@ -179,7 +180,12 @@ def _with_errors(
                 if identity is not None:
                     identities.add(identity)
                 yield SelectedCase(
-                    case, dialect.name, "; ".join(errors), is_duplicate, position=position, is_unnamed=is_unnamed
+                    case,
+                    dialect.name,
+                    "; ".join(errors),
+                    is_duplicate,
+                    position=named.position,
+                    is_unnamed=named.is_unnamed,
                 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import orjson
 from msgspec import Struct
@@ -18,7 +18,7 @@ MAX_RECORD_BYTES = 32 * 1024 * 1024
 _WHOLE_FILE = Place()
 
 
-class Problem(NamedTuple):
+class Problem(Struct, frozen=True):
     """An error, warning or note about the file itself, with its position."""
 
     code: str
