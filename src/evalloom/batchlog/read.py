@@ -330,7 +330,7 @@ class _Position(Struct, gc=False):
     repeat: int = 0
 
 
-class _Place(Struct, frozen=True):
+class _Place(Struct, frozen=True, order=True, gc=False):
     """Where a line is: its file, its number, its offset."""
 
     file: str
