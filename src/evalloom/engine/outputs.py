@@ -12,13 +12,13 @@ import msgspec
 from evalloom.batchlog import FOLDER, batches, is_in_use
 from evalloom.core.errors import EvalloomError, usage_error
 from evalloom.core.model import Batch
-from evalloom.engine.results import Results
 from evalloom.files.write import atomic_writer, refuse_unwritable
 from evalloom.reports import LazyReporter, by_suffix
 from evalloom.ui.report_marks import is_report
 
 if TYPE_CHECKING:
     from evalloom.engine.plan import Plan
+    from evalloom.engine.results import Results
     from evalloom.engine.system import Catalog
     from evalloom.reports import RunReporter
     from evalloom.reports.run_report import RunReport
