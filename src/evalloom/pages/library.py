@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from evalloom.analysis.views import Views, open_views
 from evalloom.batchlog import FOLDER, find, is_in_use, manifest
+from evalloom.batchlog.complete import losses
 from evalloom.batchlog.folders import is_batch
 from evalloom.batchlog.read import MANIFEST, RUNS, RUNS_MISSING, VERDICTS
 from evalloom.core.errors import EvalloomError
@@ -28,6 +29,8 @@ _OPEN = 16
 """Batches whose views stay open: a run is shown beside those of up to eight earlier batches."""
 _MOST_CACHED = 200
 """Values that are kept for one version of a batch."""
+_LARGEST_COUNTED = 20_000_000
+"""Bytes of a log whose lines are counted for a list; a larger one is checked on the page of its batch only."""
 _FRESH_S = 2.0
 """For how long the views of a running batch are used; longer if they take long to build."""
 
@@ -109,6 +112,7 @@ class Library:
         self._building: dict[str, threading.Lock] = {}
         self._summaries: dict[str, tuple[tuple[int, int], BatchSummary]] = {}
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._listed_losses: dict[str, tuple[object, LogLosses | None]] = {}
 
     def close(self) -> None:
         with self._lock:
@@ -235,6 +239,18 @@ class Library:
 
         return self.cached(id, "losses", compute)
 
+    def listed_losses(self, summary: BatchSummary) -> LogLosses | None:
+        """Return what the log of a finished batch lost as far as its number of lines tells, which is quick to count."""
+        if summary.state != "finished":
+            return None
+        path = self.folder / summary.id
+        stamp = _stamp(path)
+        known = self._listed_losses.get(summary.id)
+        if known is None or known[0] != stamp:
+            known = (stamp, _count_losses(path, summary))
+            self._listed_losses[summary.id] = known
+        return known[1]
+
     @contextmanager
     def _used(self, id: str) -> Iterator[_Opened]:
         opened = self._open(self.path(id))
@@ -296,3 +312,20 @@ def _stamp(path: Path) -> tuple[object, ...]:
         return (stat.st_mtime_ns, stat.st_size)
 
     return (is_in_use(path), *map(file_stamp, (MANIFEST, RUNS, VERDICTS)))
+
+
+def _count_losses(path: Path, summary: BatchSummary) -> LogLosses | None:
+    try:
+        if (path / RUNS).stat().st_size > _LARGEST_COUNTED:
+            return None
+        lines = (path / RUNS).read_bytes().count(b"\n")
+        damage = list(losses(path, manifest(path), lines))
+    except FileNotFoundError:
+        lines, damage = 0, []
+    except EvalloomError:
+        return None
+    total = summary.summary.get("total", 0)
+    if not damage and lines >= total:
+        return None
+    texts = [str(each) for each in damage if not each.has_lost_runs]
+    return LogLosses(summary.id, summary.state, lines, total if lines < total else 0, texts)

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from evalloom.pages.library import BatchSummary
+from evalloom.pages.library import BatchSummary, LogLosses
 from evalloom.pages.live import Progress
 from evalloom.pages.page import Page, PageRequest, View
 
@@ -27,6 +27,8 @@ class ListedBatch(Struct, frozen=True):
     """The difference of the pass rate to the batch before of the same target and datasets."""
     before: str = ""
     """That batch."""
+    losses: LogLosses | None = None
+    """What its log lost, as far as its number of lines tells."""
 
 
 class FailedRun(Struct, frozen=True):
@@ -45,6 +47,7 @@ class BatchList(Struct, frozen=True):
     """The start page."""
 
     latest: BatchSummary | None
+    latest_losses: LogLosses | None
     failures: list[FailedRun]
     """The first failures of the newest batch that has ended."""
     running: list[Progress]
@@ -73,9 +76,10 @@ def _show(request: PageRequest) -> View:
     running = [request.site.live.progress(summary.id) for summary in every if summary.state == "running"]
     data = BatchList(
         latest,
+        request.site.library.listed_losses(latest) if latest is not None else None,
         _failures(request, latest) if latest is not None else [],
         running,
-        [_listed(summary, before.get(summary.id)) for summary in shown],
+        [_listed(request, summary, before.get(summary.id)) for summary in shown],
         len(chosen),
         page,
         pages,
@@ -110,10 +114,11 @@ def predecessors(batches: list[BatchSummary]) -> dict[str, BatchSummary]:
     return before
 
 
-def _listed(batch: BatchSummary, before: BatchSummary | None) -> ListedBatch:
+def _listed(request: PageRequest, batch: BatchSummary, before: BatchSummary | None) -> ListedBatch:
+    losses = request.site.library.listed_losses(batch)
     if before is None:
-        return ListedBatch(batch)
-    return ListedBatch(batch, batch.summary["pass_rate"] - before.summary["pass_rate"], before.id)
+        return ListedBatch(batch, losses=losses)
+    return ListedBatch(batch, batch.summary["pass_rate"] - before.summary["pass_rate"], before.id, losses)
 
 
 def _failures(request: PageRequest, latest: BatchSummary) -> list[FailedRun]:
