@@ -43,8 +43,11 @@ PHRASES: dict[str, str] = {
     "No errors detected": "未发现错误",
     "No record matches.": "没有匹配的记录。",
     "No reply is left. Change the input and run it again.": "回复次数已用完。请修改输入后重新运行。",
-    "No results yet.": "还没有结果。",
-    "No results yet. Run a batch here, or on the command line:": "还没有结果。请在此运行批次，或使用命令行：",
+    "TestCases/ has no results yet.": "TestCases/ 中还没有结果。",
+    "Last batch": "最近的批次",
+    "TestCases/ has no results yet. Run a batch here, or on the command line:": (
+        "TestCases/ 中还没有结果。请在此运行批次，或使用命令行："
+    ),
     "No run of this profile was observed.": "没有此配置的运行记录。",
     "No run was observed yet. Runs from this page and of this command write TestCases/observer.jsonl:": (
         "还没有运行记录。本页面的运行和以下命令会写入 TestCases/observer.jsonl："

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +20,7 @@ from evalloom.hop.pages.tasks import (
     task_of,
 )
 from evalloom.pages.errors import RequestError
+from evalloom.pages.library import BatchSummary
 from evalloom.pages.page import Page, PageRequest, Redirect, View
 
 
@@ -34,6 +37,8 @@ class TaskRow(Struct, frozen=True):
     figures: dict[str, Any]
     """Its statistics."""
     problem: str = ""
+    batch: BatchSummary | None = None
+    """The newest batch of its cases in the list of batches."""
 
 
 class TaskList(Struct, frozen=True):
@@ -65,7 +70,19 @@ def _row(request: PageRequest, task: Task) -> TaskRow:
         problem = explain(error)
     except RequestError as error:
         problem = error.message
-    return TaskRow(task, inputs, outputs, [file for file in files if file.cases], last, figures, problem)
+    return TaskRow(
+        task, inputs, outputs, [file for file in files if file.cases], last, figures, problem, _batch(request, task)
+    )
+
+
+def _batch(request: PageRequest, task: Task) -> BatchSummary | None:
+    """Return the newest batch over files of a task: `evalloom run` writes one, and no file in TestCases/."""
+    home, folder = request.site.home, Path(os.path.abspath(task.folder))
+    for summary in request.site.library.summaries():
+        paths = (Path(os.path.abspath(home / dataset)) for dataset in summary.datasets)
+        if summary.system == "hop" and not summary.is_try and any(path.is_relative_to(folder) for path in paths):
+            return summary
+    return None
 
 
 def _open(request: PageRequest) -> Redirect:
