@@ -50,7 +50,7 @@ _WHAT = (
         "--target",
         multiple=True,
         cls=CatalogOption,
-        describe=lambda catalog: f"{forms(catalog.all_targets)}. Repeatable: each is a column.",
+        describe=lambda catalog: f"{forms(catalog.all_targets)}, suite:FILE. Repeatable: each is a column.",
     ),
     click.option(
         "--profile",

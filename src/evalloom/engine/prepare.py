@@ -258,17 +258,18 @@ def _several(
 
 
 def _suite(request: RunRequest, settings: Settings, options: RunSettings, catalog: Catalog) -> Suite | None:
-    """Return the suite that the target names, or the only dataset if nothing else names a target."""
+    """Return the suite that the target, here or in the settings, names, or the only dataset if nothing names one."""
     from evalloom.engine.suite import SUITE, SuiteOptions
 
     suite_options = SuiteOptions(settings, _target_options(settings, options, catalog), tuple(options.profiles))
-    if isinstance(request.target, str) and request.target.startswith(SUITE):
-        path = Path(request.target.removeprefix(SUITE))
+    spec, folder = (request.target, Path()) if request.target else (settings.target, settings.folder)
+    if isinstance(spec, str) and spec.startswith(SUITE):
+        path = folder / spec.removeprefix(SUITE)
         suite = catalog.suite(path, suite_options) if path.is_file() else None
         if suite is None:
             expected = "expected a file with prompts and providers, such as suite:promptfooconfig.yaml"
             got = "got another file" if path.is_file() else "there is no such file"
-            raise usage_error("no_suite", f"--target {request.target}: {expected}; {got}")
+            raise usage_error("no_suite", f"target {spec}: {expected}; {got}")
         return suite
     paths = list(request.datasets) or settings.datasets
     names_target = request.target or settings.target or settings.targets or request.metadata.config.get("kind")

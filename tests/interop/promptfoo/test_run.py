@@ -435,6 +435,8 @@ def test_other_cases_run_with_the_prompts_and_providers_of_a_config(
     flags = ("--target", "suite:promptfooconfig.yaml", "--profile", "echo")
     done = in_process("run", "cases.jsonl", *flags)
     assert done.code == 0 and "1 case passed" in done.out
+    write("evalloom.yaml", "target: suite:promptfooconfig.yaml\n")
+    assert "1 case passed" in in_process("run", "cases.jsonl", "--profile", "echo").out
     for name, got in (("cases.jsonl", "got another file"), ("x.yaml", "there is no such file")):
         done = in_process("run", "cases.jsonl", "--target", f"suite:{name}")
         assert done.code == 2 and "[no_suite]" in done.err and got in done.err
