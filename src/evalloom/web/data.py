@@ -25,7 +25,9 @@ from evalloom.pages.page import Page, PageRequest, Redirect, View
 from evalloom.pages.site import Site
 from evalloom.settings import secrets
 from evalloom.settings.keys import Redactor
+from evalloom.ui.language import Language
 from evalloom.ui.text import as_text
+from evalloom.web.dialect_reason import translate
 
 _FILES_SHOWN = 50
 _LINES_SHOWN = 100
@@ -116,6 +118,10 @@ class FileView(Struct, frozen=True):
     """The first findings of the file, the most severe first."""
     batches: list[BatchSummary]
     more_batches: int
+
+    def reason(self, t: Language) -> str:
+        """Return why the file is read as its dialect."""
+        return translate(self.report.reason, t) if self.report else ""
 
 
 def _list(request: PageRequest, folder: str = "") -> View:
