@@ -101,7 +101,9 @@ _HOW = (
 )
 CLUSTER = (
     click.option("--executor", type=click.Choice(["local", "dask"]), help="Run here, or on a Dask cluster."),
-    click.option("--scheduler", metavar="URL", help="With dask: a scheduler, such as tcp://host:8786."),
+    click.option(
+        "--scheduler", metavar="URL", help="With dask: a scheduler, such as tcp://host:8786 or tls://host:8786."
+    ),
 )
 EXECUTOR = (
     *CLUSTER,

@@ -72,13 +72,15 @@ def make_project(folder: Path, cases: int = 60, target: str = "python:code.py:sl
 class Cluster:
     """A scheduler and its workers, each a process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *words: str, **environment: str) -> None:
+        """Further words and variables are those of the scheduler."""
         self._folder = folder
         self._file = folder / "scheduler.json"
         self.workers: list[subprocess.Popen[bytes]] = []
         self.scheduler = self._start(
-            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self._file)
-        )
+            "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self._file),
+            *words, log=None, **environment,
+        )  # fmt: skip
         self.address: str = wait_for(self._address)
 
     def add_worker(self, restarts: bool = False, **environment: str) -> subprocess.Popen[bytes]:

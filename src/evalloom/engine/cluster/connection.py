@@ -70,9 +70,7 @@ class Connection:
             await self._client
             self._results = await distributed.Queue(self.queue, client=self._client)
         except (OSError, TimeoutError, ValueError, ImportError, TypeError) as error:
-            hint = "Is it running, and may this machine reach it? Start one: dask scheduler"
-            message = f"--scheduler {self.address}: cannot be reached: {error or type(error).__name__}. {hint}"
-            raise EvalloomError("scheduler_unreachable", message) from None
+            raise _unreachable(self.address, error) from None
         self._client.subscribe_topic("all", self._on_topic)
 
     async def workers(self) -> set[str]:
@@ -222,6 +220,20 @@ class Connection:
             if address := (await asyncio.wait_for(self._local.stdout.readline(), _START_S)).decode().strip():
                 return address
         raise EvalloomError("workers_not_started", "--workers: the workers of this machine did not start")
+
+
+def _unreachable(address: str, error: Exception) -> EvalloomError:
+    why = str(error) or type(error).__name__
+    hint = "Is it running, and may this machine reach it? Start one: dask scheduler"
+    if address.startswith("tls://"):
+        hint = "Set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, …__CLIENT__CERT and …__CLIENT__KEY (docs/scaling.md)"
+        if isinstance(error, TypeError):
+            why = "a tls:// address needs TLS certificates, and Dask's configuration names none"
+        elif "certificate" in why:
+            why = "its TLS certificate is not of the authority that CA_FILE names"
+    elif isinstance(error, OSError):
+        hint = f"{hint}. One that speaks TLS has an address with tls://"
+    return EvalloomError("scheduler_unreachable", f"--scheduler {address}: cannot be reached: {why}. {hint}")
 
 
 def _distributed() -> Any:
