@@ -1,5 +1,6 @@
 """YAML rows: plain data by the rules of YAML 1.2, under our limits, each value at its place."""
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,8 @@ from evalloom.files.rows import Problem, Row
 from evalloom.files.yaml_rows import YamlReader
 
 words = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=6)
+# PyYAML writes these without quotes, and YAML 1.2 reads them as numbers.
+words = words.filter(lambda word: not re.fullmatch(r"[-+]?\d+[eE][-+]?\d+|0o[0-7]+", word))
 leaves = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | words
 values: st.SearchStrategy[Any] = st.recursive(
     leaves, lambda more: st.lists(more, max_size=3) | st.dictionaries(words, more, max_size=3)
