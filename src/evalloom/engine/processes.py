@@ -8,14 +8,12 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, Future
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 from evalloom.core.memory import is_limited
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 _MOST = 8
 Argument = TypeVar("Argument")
@@ -56,29 +54,36 @@ class Processes(Generic[Argument, Result]):
         finally:
             os.close(reader)
 
-    async def map(self, arguments: Iterable[Argument]) -> AsyncIterator[tuple[Argument, Result | None]]:
+    def map(self, arguments: Iterable[Argument]) -> Iterator[tuple[Argument, Result | None]]:
         """Yield each argument with its result, in order; None where the function raised or its process died."""
-        from concurrent.futures.process import BrokenProcessPool
+        for argument, future in self._submit(arguments):
+            result = None
+            with suppress(BrokenExecutor):
+                result = future.result()
+            yield argument, result
 
-        waiting: deque[tuple[Argument, Future[Result | None]]] = deque()
-        rest = iter(arguments)
-        while True:
-            try:
-                for argument in islice(rest, 1 + self._number - len(waiting)):
-                    waiting.append((argument, self._pool.submit(_apply, argument)))
-            except BrokenProcessPool:
-                failed: Future[Result | None] = Future()
-                failed.set_result(None)
-                waiting.append((argument, failed))
-            if not waiting:
-                return
-            argument, future = waiting.popleft()
-            try:
+    async def map_async(self, arguments: Iterable[Argument]) -> AsyncIterator[tuple[Argument, Result | None]]:
+        """As `map`, for an event loop."""
+        for argument, future in self._submit(arguments):
+            result = None
+            with suppress(BrokenExecutor):
                 # Never cancel a future: the pool of Python 3.11 can then wait for ever.
                 result = await asyncio.shield(asyncio.wrap_future(future))
-            except BrokenProcessPool:
-                result = None
             yield argument, result
+
+    def _submit(self, arguments: Iterable[Argument]) -> Iterator[tuple[Argument, Future[Result | None]]]:
+        """Yield each argument with the future of its result; for each process, one more is under way."""
+        waiting: deque[tuple[Argument, Future[Result | None]]] = deque()
+        for argument in arguments:
+            try:
+                future = self._pool.submit(_apply, argument)
+            except BrokenExecutor:
+                future = Future()
+                future.set_result(None)
+            waiting.append((argument, future))
+            if len(waiting) > 2 * self._number:
+                yield waiting.popleft()
+        yield from waiting
 
     def close(self) -> None:
         """End the copies, also in the middle of their work."""

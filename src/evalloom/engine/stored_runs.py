@@ -88,7 +88,7 @@ class StoredRuns:
             for part in all_parts:
                 await self._score_here(part, scorer)
             return
-        async for part, scored in processes.map(all_parts):
+        async for part, scored in processes.map_async(all_parts):
             if scored is None:
                 await self._score_here(part, scorer)
                 continue

@@ -10,7 +10,6 @@ import os
 import secrets
 import sqlite3
 import struct
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from evalloom.core.errors import EvalloomError
 from evalloom.rag.retrieval.chunks import Chunk
 from evalloom.rag.retrieval.folder import FileStamp, Unread
+from evalloom.rag.retrieval.words import CountedWords
 
 FORMAT = 3
 """Incremented when chunks or words are computed differently; a store of another format is rebuilt."""
@@ -158,33 +158,30 @@ class DocumentStore:
         row = (path, *stamp, digest, reason)
         self._db.execute("INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
-    def put(self, path: str, stamp: FileStamp, digest: str, chunks: Sequence[tuple[Chunk, list[str]]]) -> None:
+    def put(self, path: str, stamp: FileStamp, digest: str, chunks: Sequence[tuple[Chunk, CountedWords]]) -> None:
         """Store a document with its chunks and their words."""
         self._put_document(path, stamp, digest, "")
         rows = []
         for number, (chunk, words) in enumerate(chunks):
-            terms, counts = self._count_terms(words)
             place = (chunk.start, chunk.end, chunk.line, chunk.page, chunk.heading)
-            rows.append((path, number, *place, chunk.text, terms, counts))
+            rows.append((path, number, *place, chunk.text, self._ids_of(words.text.split("\n")), words.counts))
         self._replace_chunks(path, rows)
 
-    def _count_terms(self, words: list[str]) -> tuple[bytes, bytes]:
-        """The ids of the distinct words, and their counts; new words get ids."""
-        counts = Counter(words)
+    def _ids_of(self, words: list[str]) -> bytes:
+        """The ids of distinct words; new words get ids."""
         if not self._term_ids:
             self._term_ids = dict(self._db.execute("SELECT text, id FROM terms"))
             self._next_term_id = self.term_count()
         ids = self._term_ids
-        terms = list(map(ids.get, counts))
+        terms = list(map(ids.get, words))
         if None in terms:
-            new = [word for word, term in zip(counts, terms, strict=True) if term is None]
+            new = [word for word, term in zip(words, terms, strict=True) if term is None]
             rows = list(enumerate(new, self._next_term_id))
             self._next_term_id += len(rows)
             self._db.executemany("INSERT INTO terms VALUES (?, ?)", rows)
             ids.update((word, number) for number, word in rows)
-            terms = list(map(ids.get, counts))
-        layout = f"<{len(counts)}i"
-        return struct.pack(layout, *terms), struct.pack(layout, *counts.values())
+            terms = list(map(ids.get, words))
+        return struct.pack(f"<{len(terms)}i", *terms)
 
     # -- reading --------------------------------------------------------------------------------------
 

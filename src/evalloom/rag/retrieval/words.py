@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import unicodedata
+from collections import Counter
 from functools import lru_cache
+from typing import NamedTuple
 
 from evalloom.core.lazy import lazy_pattern
 
@@ -37,6 +40,19 @@ _STOP = frozenset(_FUNCTION_WORDS.split())
 def words(text: str) -> list[str]:
     """The words of a text without stop words, with repetitions; Chinese words come last."""
     return _tokenize(text, _STOP)
+
+
+class CountedWords(NamedTuple):
+    """The distinct words of a text, one per line, and how often each occurs, as 32-bit numbers."""
+
+    text: str
+    counts: bytes
+
+
+def counted_words(text: str) -> CountedWords:
+    """Count the words of a text; the first to occur comes first."""
+    counts = Counter(words(text))
+    return CountedWords("\n".join(counts), struct.pack(f"<{len(counts)}i", *counts.values()))
 
 
 def query_words(query: str) -> list[str]:
