@@ -1,6 +1,6 @@
-"""Measure time, memory and retries of `evalloom run` against a bare loop and against other tools.
+"""Measure time, memory and retries of `evalloom run` against a bare loop.
 
-.venv/bin/python benchmarks/run.py [--cases 10000] [--concurrency 64] [--rounds 3] [--server PATH] [--peers [NAME …]]
+.venv/bin/python benchmarks/run.py [--cases 10000] [--concurrency 64] [--rounds 3] [--server PATH]
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from statistics import median
 
 import contestant
 import environments
-from contest import Measured, Task, bare_loop, fresh, measure, refuse, serving, stats
-from peers import PEERS, Peer
+from contest import Measured, bare_loop, fresh, measure, serving, stats
 
 _LATENCIES_MS = (0, 50)
 _RATIO_BARS = {0: 1.5, 50: 1.15}
@@ -91,20 +90,6 @@ class Benchmark:
             Line(f"{what}: double", double, "", 0),
         ]
 
-    def peers(self, chosen: list[Peer]) -> list[str]:
-        """Each peer against the bare loop just before it; evalloom is measured the same way."""
-        versions = {peer.name: peer.install() for peer in chosen}
-        lines = []
-        for latency_ms in _LATENCIES_MS:
-            with serving(self._server, latency_ms=latency_ms) as url:
-                bare = self._bare(url)
-                lines.append(_peer_line("evalloom", latency_ms, self._evalloom(url, self._cases), bare))
-                for peer in chosen:
-                    bare = self._bare(url)
-                    name = f"{peer.name} {versions[peer.name]}"
-                    lines.append(_peer_line(name, latency_ms, self._peer(peer, url), bare))
-        return lines
-
     def _bare(self, url: str) -> Measured:
         with fresh(self._cases, self._concurrency, url) as task:
             return bare_loop(task)
@@ -117,41 +102,18 @@ class Benchmark:
         with fresh(count, self._concurrency, url) as task:
             return contestant.peak_mb(task)
 
-    def _peer(self, peer: Peer, url: str) -> Measured:
-        with fresh(self._cases, self._concurrency, url) as task:
-            measured = measure(peer.prepare(task), task.folder, peer.variables(task))
-            _refuse_other_work(peer, task)
-            return measured
-
-
-def _refuse_other_work(peer: Peer, task: Task) -> None:
-    if (passes := peer.passes(task)) != task.passes:
-        refuse(task, peer.name, f"{passes} passes", task.passes)
-
-
-def _peer_line(name: str, latency_ms: int, measured: Measured, bare: Measured) -> str:
-    ratio = f"{measured.seconds / bare.seconds:.2f} x the bare loop"
-    line = f"{name:<26} {latency_ms:>3} ms {measured.seconds:>9.2f} s {ratio:>26} {measured.peak_mb:>7.0f} MB"
-    print(line, flush=True)
-    return line
-
 
 def main() -> int:
     """Prints a table; 1 when a bar is not met."""
     environments.cache_bytecode()
-    names = [peer.name for peer in PEERS]
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--cases", type=int, default=10_000)
     options.add_argument("--concurrency", type=int, default=64)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--server", type=Path, help="a compiled server with the flags of server.py, instead of it")
-    options.add_argument("--peers", nargs="*", choices=names, help="measure these programs instead; all by default")
     arguments = options.parse_args()
     benchmark = Benchmark(arguments)
     print(f"bare loop: aiohttp {environments.version(environments.python('bare_loop', 'aiohttp'), 'aiohttp')}")
-    if arguments.peers is not None:
-        benchmark.peers([peer for peer in PEERS if not arguments.peers or peer.name in arguments.peers])
-        return 0
     lines = [line for latency_ms in _LATENCIES_MS for line in benchmark.speed(latency_ms)]
     lines += benchmark.growth() + benchmark.failures()
     print("", *lines, sep="\n")
