@@ -42,3 +42,15 @@ def test_the_newest_failure_is_one_click_away(
 def test_the_twin_has_the_same_figures(serve_pages: Callable[..., Any], folder: Path) -> None:
     twin = serve_pages(folder).json("/")
     assert twin["total"] == 2 and twin["latest"]["summary"]["passed"] == 0 and len(twin["failures"]) == 5
+
+
+def test_a_batch_that_lost_runs_is_flagged(serve_pages: Callable[..., Any], folder: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "suite"
+    shutil.copytree(folder, copy)
+    log = max((copy / ".evalloom" / "batches").iterdir()) / "runs.jsonl"
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:3]))
+    server = serve_pages(copy)
+    losses = [row["losses"] for row in server.json("/")["batches"]]
+    assert (losses[0]["runs"], losses[0]["expected"], losses[1]) == (3, 5, None)
+    # In the headline of the newest batch, and in its row.
+    assert server.get("/").count("3 of 5 runs can be read") == 2

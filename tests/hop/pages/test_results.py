@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import urllib.error
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.req("HOP-21")
+EXAMPLE = Path(__file__).parents[3] / "examples" / "hop"
 TASK = "/hop/checks/hallucination"
 
 
@@ -115,3 +117,12 @@ def test_links_out_of_the_project_are_refused(server: Any, project: Path, tmp_pa
 
 def test_a_folder_without_tasks_says_how_to_start(serve_pages: Callable[..., Any], tmp_path: Path) -> None:
     assert "evalloom init --dialect hop" in serve_pages(tmp_path).get("/hop")
+
+
+def test_the_start_page_shows_the_last_batch_of_a_task(serve_pages: Callable[..., Any], tmp_path: Path) -> None:
+    shutil.copytree(EXAMPLE, tmp_path / "task")
+    command = [sys.executable, "-m", "evalloom", "run", "task/TestCases/hallucination_cases.jsonl", "--target"]
+    (tmp_path / "p.txt").write_text("{{context_window}}")
+    subprocess.run([*command, "prompt:p.txt", "--profile", "echo"], cwd=tmp_path, capture_output=True)
+    (task,) = serve_pages(tmp_path).json("/hop")["tasks"]
+    assert task["last"] is None and task["batch"]["target"] == "prompt:p.txt"
