@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +54,10 @@ def uneven(q):
 def where(q):
     return os.environ.get("WORKER_NAME", "")
 
+def writes(q):
+    Path(os.environ["DISK"], q).write_text("x" * 20_000)
+    return q
+
 def reads(q):
     return Path("texts/greeting.txt").read_text() + q
 """
@@ -79,18 +83,20 @@ class Cluster:
         self.workers: list[subprocess.Popen[bytes]] = []
         self.scheduler = self._start(
             "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(self._file),
-            *words, log=None, **environment,
+            *words, before=(), log=None, **environment,
         )  # fmt: skip
         self.address: str = wait_for(self._address)
 
-    def add_worker(self, restarts: bool = False, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker, and wait until it is registered."""
+    def add_worker(
+        self, restarts: bool = False, before: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a worker, and wait until it is registered; `before` is a command that starts it."""
         number = len(self.workers)
         log = self._folder / f"worker-{number}.log"
         scratch = self._folder / f"scratch-{number}"
         worker = self._start(
             "worker", self.address, "--nthreads", "1", "--no-dashboard", "--local-directory", str(scratch),
-            "--nanny" if restarts else "--no-nanny", log=log, **environment,
+            "--nanny" if restarts else "--no-nanny", before=before, log=log, **environment,
         )  # fmt: skip
         self.workers.append(worker)
         wait_for(lambda: log.exists() and b"Registered to" in log.read_bytes())
@@ -113,11 +119,13 @@ class Cluster:
         except (OSError, ValueError):
             return ""
 
-    def _start(self, *words: str, log: Path | None = None, **environment: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, *words: str, before: Sequence[str] = (), log: Path | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
         clean = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
         with (log or self._folder / "scheduler.log").open("ab") as stream:
             return subprocess.Popen(
-                [*DASK, *words], stdout=stream, stderr=stream, cwd=self._folder, env={**clean, **environment}
+                [*before, *DASK, *words], stdout=stream, stderr=stream, cwd=self._folder, env={**clean, **environment}
             )
 
 
@@ -199,3 +207,12 @@ def local(folder: Path, *words: str) -> tuple[int, list[dict[str, Any]]]:
     batch = Batch(folder, *words)
     code, _, _ = batch.end()
     return code, content(batch.path())
+
+
+def children(pid: int) -> list[int]:
+    """Return all processes that descend from one."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for word in task.read_text().split():
+            found += [int(word), *children(int(word))]
+    return found

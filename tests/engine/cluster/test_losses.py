@@ -7,7 +7,7 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from tests.engine.cluster.harness import Batch, Cluster, content, local, make_project, wait_for
+from tests.engine.cluster.harness import Batch, Cluster, children, content, local, make_project, wait_for
 
 pytestmark = [pytest.mark.req("WORK-40"), pytest.mark.slow]
 
@@ -149,15 +149,6 @@ def raw_runs(path: Path) -> list[dict[str, float]]:
     from tests.engine.cluster.harness import read_lines
 
     return read_lines(path / "runs.jsonl")
-
-
-def children(pid: int) -> list[int]:
-    """Return all processes that descend from one."""
-    found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for word in task.read_text().split():
-            found += [int(word), *children(int(word))]
-    return found
 
 
 def is_alive(pid: int) -> bool:

@@ -41,8 +41,8 @@ def cluster(tmp_path: Path, tls: dict[str, str]) -> Iterator[Cluster]:
     environment = {**tls, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "true"}
     cluster = Cluster(folder, "--protocol", "tls", **environment)
     try:
-        cluster.add_worker(restarts=False, **environment)
-        cluster.add_worker(restarts=False, **environment)
+        cluster.add_worker(restarts=False, before=(), **environment)
+        cluster.add_worker(restarts=False, before=(), **environment)
         yield cluster
     finally:
         cluster.close()

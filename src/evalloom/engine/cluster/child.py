@@ -168,6 +168,8 @@ class Child:
             self._pending.extend(message)
             self._slots.wake.set()
             return
+        if message.is_ping:
+            await self._send("pong", None)
         if message.share is not None:
             self._take_share(message.share, message.generation)
         if message.lease is not None:

@@ -77,6 +77,11 @@ class Connection:
         """Return the addresses of the workers that the scheduler has."""
         return set(await self._call(self._scheduler.ncores()))
 
+    async def last_seen(self) -> dict[str, float]:
+        """Return when the scheduler last heard from each of its workers, by its own clock."""
+        identity = await self._call(self._scheduler.identity())
+        return {address: facts["last_seen"] for address, facts in identity["workers"].items()}
+
     async def workers_changed(self, seconds: float) -> None:
         """Wait until a worker comes or goes, or for some seconds."""
         with suppress(TimeoutError):
@@ -119,7 +124,11 @@ class Connection:
             retries=0,
         )
         try:
-            return await future is True
+            # To await one that fails raises in a task of Dask too, whose error asyncio prints if nobody waits any more.
+            with self.client.as_current():
+                ended = _distributed().wait(future)
+            await ended
+            return future.status != "finished" or await future is True
         except Exception:  # cancelled by Dask, because the scheduler is gone: others notice
             return True
         finally:

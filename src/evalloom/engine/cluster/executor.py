@@ -89,7 +89,7 @@ class DaskExecutor:
 
     def _take(self, address: str, kind: str, key: str, content: object) -> None:
         if key:
-            self._jobs.take(kind, key, content)
+            self._jobs.take(address, kind, key, content)
         elif kind == "warn":
             self._warn_once(str(content))
         elif kind == "outage" and isinstance(content, list):

@@ -122,10 +122,14 @@ class Jobs:
 
     # -- in -------------------------------------------------------------------------------------------------------
 
-    def take(self, kind: str, key: str, content: Any) -> None:
+    def take(self, address: str, kind: str, key: str, content: Any) -> None:
         """Take what a worker reports of a job; a job that has ended needs no further result."""
         work = self._works.get(key)
         if work is None:
+            return
+        # Of a worker that was lost meanwhile only a run with its score counts: the score of another run would not fit.
+        is_there = work.worker is not None and work.worker.address == address
+        if not is_there and not (kind == "run" and content[1] is not None):
             return
         if kind == "run":
             self._take_run(work, *content)

@@ -22,6 +22,8 @@ from evalloom.settings import llm_of
 
 _POLL_S = 1.0
 _HEARTBEAT_S = 5.0
+_SILENT_S = 60.0
+"""A worker that the scheduler has not heard for so long is lost, until it is heard again."""
 _FIRST_WORKER_S = 120.0
 _TOGETHER_S = 15.0
 """Workers that get ready wait so long for one another."""
@@ -67,6 +69,9 @@ class WorkerPool:
         )
         self._most_workers = _most_workers(plan)
         self._known: set[str] = set()
+        self._heard: dict[str, tuple[float, float]] = {}
+        """The last sign of life of each worker by the clock of the scheduler, and when it was new here."""
+        self._silent: set[str] = set()
         self._unusable: dict[str, str] = {}
         self._opening: dict[str, float] = {}
         """Workers that are getting ready, and since when."""
@@ -127,10 +132,12 @@ class WorkerPool:
         loop = asyncio.get_running_loop()
         had_worker = loop.time()
         while True:
-            present = await self._connection.workers()
+            present = await self._connection.workers() - self._silent
             for address in list(self._dispatcher.workers):
                 if address not in present:
-                    self._take_back(self._dispatcher.workers[address], None, "the scheduler has lost it")
+                    is_silent = address in self._silent
+                    why = f"it has not answered for {_SILENT_S:.0f} s" if is_silent else "the scheduler has lost it"
+                    self._take_back(self._dispatcher.workers[address], None, why)
             for address in self._known - present:
                 self._known.discard(address)
                 self._unusable.pop(address, None)
@@ -225,7 +232,8 @@ class WorkerPool:
             generation, whole = self._generation, self._plan.options.concurrency
             shares = {worker.address: Share(index, len(workers)) for index, worker in enumerate(workers)}
             controls = {address: Control(share, generation) for address, share in shares.items()}
-            await self._announce(controls)
+            # Not awaited: a frozen worker would keep the others waiting, and those that get it confirm it.
+            self._tasks.start(self._announce(controls))
             loop = asyncio.get_running_loop()
             end = loop.time() + _SETTLE_S
             while loop.time() < end:
@@ -265,7 +273,17 @@ class WorkerPool:
     async def _stay_in_touch(self) -> None:
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
-            await self._announce({})
+            # Not awaited: a frozen worker would keep the others waiting until they take this client for lost.
+            self._tasks.start(self._announce({}))
+            self._note_silent(await self._connection.last_seen())
+
+    def _note_silent(self, last_seen: dict[str, float]) -> None:
+        now = asyncio.get_running_loop().time()
+        for address, seen in last_seen.items():
+            if self._heard.get(address, (0.0, 0.0))[0] != seen:
+                self._heard[address] = seen, now
+        self._heard = {address: heard for address, heard in self._heard.items() if address in last_seen}
+        self._silent = {address for address, (_, since) in self._heard.items() if now - since > _SILENT_S}
 
     def _is_open(self, worker: Worker) -> bool:
         """Whether this is still the process at its address: another may have taken its place."""

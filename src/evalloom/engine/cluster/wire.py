@@ -70,6 +70,8 @@ class Control(Struct, frozen=True):
     """Why nothing may begin any more."""
     recall: int = 0
     """How many jobs that have not begun to give back."""
+    is_ping: bool = False
+    """From the worker: the child answers at once."""
 
 
 class Event(NamedTuple):

@@ -20,13 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import evalloom
 from evalloom.engine.cluster import bundle, wire
-from evalloom.engine.cluster.wire import Event, Order
+from evalloom.engine.cluster.wire import Control, Event, Order
 
 if TYPE_CHECKING:
     from distributed import Worker
 
 _SILENCE_S = 60.0
 """A batch whose client is silent for so long has lost it."""
+_FROZEN_S = 300.0
+"""A child process that does not answer for so long is ended: code of a user may hold it up for a while."""
+_PING_S = 1.0
+_PING = wire.encode(Control(is_ping=True))
 _CLOSE_S = 10.0
 # -P: a file of the project must not take the place of a library while evalloom is imported.
 _CHILD = ("-P", "-m", "evalloom.tools.cluster_child")
@@ -60,6 +64,8 @@ def put_bundle(digest: str, data: bytes) -> None:
 async def open_session(order: bytes, dask_worker: Worker) -> tuple[str, Any]:
     """Start a child process for a batch; return what it says of itself, or its error."""
     session = Session(dask_worker, wire.decode(order))
+    # The client has lost this worker for a while, and has given its jobs to others.
+    await close_session(session.order.id)
     try:
         answer = await session.start()
     except OSError as error:
@@ -117,6 +123,8 @@ class Session:
         self._notes: asyncio.Future[list[str]] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
+        self._has_answered = True
+        self._is_frozen = False
 
     async def start(self) -> tuple[str, Any]:
         """Unpack the bundle and start the child process."""
@@ -152,11 +160,14 @@ class Session:
             code = await self._process.wait()
             self.remove()
             return "failed", answer[2] if answer else ("error", "worker_failed", _ending(code), "3")
-        self._tasks = [asyncio.create_task(self._forward()), asyncio.create_task(self._watch_client())]
+        self._tasks = [asyncio.create_task(self._forward()), asyncio.create_task(self._watch())]
         return "hello", answer[2]
 
     async def run(self, chunk: bytes, keys: list[str]) -> bool:
-        """Pass a chunk to the child process, and wait until each of its jobs has a result or is lost."""
+        """Pass a chunk to the child process, and wait until each of its jobs has a result or is lost.
+
+        Return whether the client knows of those that are lost.
+        """
         if self._process is None:
             return False
         waiting = _Chunk(set(keys))
@@ -164,7 +175,7 @@ class Session:
             self._chunks[key] = waiting
         self.send(chunk)
         await waiting.done.wait()
-        return True
+        return not self._is_closing
 
     def send(self, message: bytes) -> None:
         """Send the child process a message."""
@@ -215,6 +226,9 @@ class Session:
         assert self._process is not None
         while (message := await self._read()) is not None:
             kind, ended, content = message
+            if kind == "pong":
+                self._has_answered = True
+                continue
             if kind == "closed":
                 if self._notes is not None and not self._notes.done():
                     self._notes.set_result(content)
@@ -228,9 +242,12 @@ class Session:
         os.close(self._begun_pipe)
         self._process = None
         if not self._is_closing:
-            _sessions.pop(self.order.id, None)
+            self._unregister()
             begun = self._begun & self._chunks.keys()
-            await self._put(wire.encode([tuple(Event("died", "", (sorted(begun), _ending(code))))]))
+            why = (
+                f"its process did not answer for {_FROZEN_S:.0f} s and was ended" if self._is_frozen else _ending(code)
+            )
+            await self._put(wire.encode([tuple(Event("died", "", (sorted(begun), why)))]))
             await asyncio.to_thread(self.remove)
         if self._notes is not None and not self._notes.done():
             self._notes.set_result([])
@@ -242,17 +259,32 @@ class Session:
             await self._worker.scheduler.queue_put(key=None, data=data, timeout=None, name=self.order.queue)
         except Exception:  # the scheduler or the client is gone, in whatever way Dask says it
             if not self._is_closing:
-                _sessions.pop(self.order.id, None)
+                self._unregister()
                 self._tasks.append(asyncio.create_task(self._give_up()))
 
     async def _give_up(self) -> None:
         await self.close()
 
-    async def _watch_client(self) -> None:
+    async def _watch(self) -> None:
+        """End a child process that does not answer, and the batch when its client is silent."""
+        silent = 0.0
         while monotonic() - self.heard_at < _SILENCE_S:
-            await asyncio.sleep(1)
-        _sessions.pop(self.order.id, None)
+            if self._has_answered and not self._is_closing:
+                self._has_answered, silent = False, 0.0
+                self.send(_PING)
+            await asyncio.sleep(_PING_S)
+            # Counted, because this worker may have been frozen itself.
+            silent += _PING_S
+            if silent > _FROZEN_S and self._process is not None:
+                self._is_frozen = True
+                self._process.kill()
+                return
+        self._unregister()
         asyncio.get_running_loop().create_task(self._give_up())
+
+    def _unregister(self) -> None:
+        if _sessions.get(self.order.id) is self:
+            del _sessions[self.order.id]
 
     def _end(self, keys: list[str]) -> None:
         for key in keys:
