@@ -344,3 +344,9 @@ def test_hostile_text_takes_no_longer_than_its_length(data: bytes) -> None:
     rows, problems, lines = read(data, [1 << 16])
     assert rows or problems or not data.strip() or data.startswith(b"//")
     assert lines == max(data.count(b"\n"), 1)
+
+
+def test_many_dots_in_a_text_are_no_number() -> None:
+    text = '{"input": "Name,.................... Date: ...............", "ideal": "[................."}'
+    rows, problems, _ = read(text)
+    assert ([row.value for row in rows], problems) == ([json.loads(text)], [])

@@ -87,6 +87,8 @@ def _has_long_number(text: bytes, candidates: Iterable[int]) -> bool:
         stands_alone = start == 0 or text[start - 1] in _BEFORE_NUMBER
         if run and stands_alone and (end == len(text) or text[end] in _AFTER_NUMBER):
             digits = run.group()
+            if digits.count(b".") > 1:
+                continue  # dots in a text, as of a form to fill in
             if b"." in digits:
                 is_exact = repr(float(digits)).encode() == digits
             else:
