@@ -23,17 +23,18 @@ from evalloom.files.source import source_of
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
 def command(source: str, dialect: str, mapping: str, encoding: str, as_json: bool) -> int:
     """Show the dialect, cases, tags, fields, sizes and a sample of a file."""
-    contents = inspect(Dataset(source_of(source, encoding), current_catalog().formats, dialect, parse_mapping(mapping)))
+    dataset = Dataset(source_of(source, encoding), current_catalog().formats, dialect, parse_mapping(mapping))
+    contents = inspect(dataset)
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(contents), indent=2))
     elif contents.records:
-        print_lines(_lines(contents))
+        print_lines(_lines(contents, ", ".join(scorer.form for scorer in dataset.dialect.scorers())))
     else:
         click.echo(printable(contents.first_problem or f"{contents.file}: has no record in it"), err=True)
     return 0 if contents.records else 2
 
 
-def _lines(contents: Contents) -> Iterator[Line]:
+def _lines(contents: Contents, scorers: str) -> Iterator[Line]:
     sizes = contents.record_bytes
     facts = {
         "file": contents.file,
@@ -41,6 +42,7 @@ def _lines(contents: Contents) -> Iterator[Line]:
         "records": f"{contents.records:,} in {pluralize(contents.lines, 'line')}, {pluralize(contents.cases, 'case')}",
         "sizes": f"{sizes['smallest']:,} to {sizes['largest']:,} bytes a record, {sizes['mean']:,} on average",
         "checks": ", ".join(f"{kind} {count:,}" for kind, count in contents.checks.items()) or "none",
+        **({"scorers": scorers} if scorers else {}),
         "tags": _most_frequent(contents.tags),
         "problems": f"{contents.problems:,}, the first: {contents.first_problem}" if contents.problems else "none",
     }

@@ -36,7 +36,8 @@ def reading_options(command: Command) -> Command:
     command = click.option(
         "--map", "mapping", default="", metavar="NEW=OLD,…", help="Map field names; NEW[]=OLD makes a list."
     )(command)
-    return click.option("--dialect", default="", help="Dialect of the file. Default: detected.")(command)
+    shown = "Dialect of the file, with a scorer if it has any: inspect:includes. Default: detected."
+    return click.option("--dialect", default="", help=shown)(command)
 
 
 def refuse_overwriting(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:

@@ -242,7 +242,7 @@ class Dataset:
             self.expansion = Expansion(self._expanded_by, [*head], self.layout, self.lines)
 
     def _include(self, included: Included, row: Row) -> Iterator[Row | Problem]:
-        """Yield the records of a file that the document names; only files in or below its own folder are opened."""
+        """Yield the records of a file that the document names; only files below its folder or root are opened."""
         place = row.place_of(included.path)
         if self._nested:
             message = f"{included.file!r} is not read: an included file includes no further ones"
@@ -251,18 +251,20 @@ class Dataset:
         if self.source.path is None:
             yield Problem("included_file", "warning", f"{included.file!r} is not read: stdin has no folder", place)
             return
-        folder = self.source.path.parent
+        folder = self.source.path.parent if included.root is None else included.root
         path = folder / included.file
         try:
             is_outside = not path.resolve().is_relative_to(folder.resolve())
         except (OSError, ValueError):  # a name that no file can have
             is_outside = False
         if is_outside:
-            message = f"{included.file!r} is outside the folder of this file and is not read"
+            where = "of this file" if included.root is None else repr(folder.name)
+            message = f"{included.file!r} is outside the folder {where} and is not read"
             yield Problem("included_file_outside", "error", message, place)
             return
         if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
-            message = f"there is no file {included.file!r} beside this one"
+            where = "beside this one" if included.root is None else f"in the folder {folder.name!r}"
+            message = f"there is no file {included.file!r} {where}"
             yield Problem("included_file_missing", "error", message, place)
             return
         if path.resolve() == self.source.path.resolve():
@@ -270,6 +272,8 @@ class Dataset:
             return
         dialect = self._expanded_by.name if self._expanded_by else ""
         name = (FilePath(self.source.name).parent / included.file).as_posix()
+        if included.root is not None:
+            name = os.path.normpath(FilePath(self.source.name).parent / os.path.relpath(path, self.source.path.parent))
         inner_source = msgspec.structs.replace(source_of(FilePath(path)), name=name)
         inner = Dataset(inner_source, self.formats, dialect, nested=True)
         for item in inner:
@@ -289,7 +293,8 @@ class Dataset:
         if self._named_dialect:
             return self._named_dialect, "as requested"
         if self._expanded_by:
-            return self._expanded_by, f"it is a {self._expanded_by.name} document"
+            article = "an" if self._expanded_by.name[0] in "aeiou" else "a"
+            return self._expanded_by, f"it is {article} {self._expanded_by.name} document"
         for record in self.sample:
             dialect, reason = self.formats.recognise(record)
             if dialect.name == self.votes[0][0]:

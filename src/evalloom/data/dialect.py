@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from evalloom.core.contract import Contract, Shape
-from evalloom.core.model import Case, Origin, Path, Record, Remark
+from evalloom.core.model import Case, Check, Origin, Path, Record, Remark
 from evalloom.data.cells import read_cells
 from evalloom.files.rows import Problem
 
@@ -52,6 +52,8 @@ class Included(Struct, frozen=True):
     """Fields that the document adds to each record of the file."""
     each: Callable[[Record], Iterable[Record | Remark]] | None = None
     """Yields what a record of the file stands for; None if it stands for itself."""
+    root: FilePath | None = None
+    """The folder that the file is in or below; None for the folder of the document. Never taken from the document."""
 
 
 class Surroundings(Struct, frozen=True):
@@ -114,6 +116,27 @@ class UnreadAnswer(Struct, frozen=True):
 
     field: str
     advice: str
+
+
+OptionType = type[bool] | type[float] | type[str] | tuple[str, ...]
+"""What an option of a scorer may be: true or false, a number, a text, or one of some words."""
+
+
+class Scorer(Struct, frozen=True):
+    """One way in which a tool compares an output with what a sample expects."""
+
+    name: str
+    summary: str
+    checks: Callable[[Case, Record], Iterable[Check]]
+    """Returns the checks of a case, which has those of the plain dialect, by the options that the user gives."""
+    options: Mapping[str, OptionType] = {}
+    """The options by name; values without a name are taken in this order."""
+    required: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> str:
+        """The scorer with the names of its options, as users write it."""
+        return f"{self.name}({', '.join(self.options)})" if self.options else self.name
 
 
 class Dialect(Struct, frozen=True):
@@ -179,6 +202,10 @@ class Dialect(Struct, frozen=True):
     """Whether a record may have a list of checks in the form of evalloom.yaml, under `checks`."""
     check_paths: Callable[[Record], Iterable[Path]] = lambda record: ()
     """Returns where each check of a case is written, in the order of `to_case`; an empty path is outside the record."""
+    scorers: Callable[[], tuple[Scorer, ...]] = lambda: ()
+    """Returns the scorers of the tool, which a user names after a colon: `inspect:includes`."""
+    scorer_note: Callable[[Record], str] = lambda record: ""
+    """Returns how a record is scored that names no scorer, if its tool would use one that decides otherwise."""
 
     # Recognition
     rank: int = 100

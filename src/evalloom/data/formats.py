@@ -100,13 +100,22 @@ class Formats:
         return tuple(dict.fromkeys(name for dialect in self.dialects for name in dialect.beside_inputs))
 
     def by_name(self, name: str) -> Dialect:
-        """Return the dialect of this name. Raises a usage error if there is none."""
+        """Return the dialect of this name, which may have a scorer: `inspect:includes`. Raises a usage error."""
         named = self._by_name
-        if (dialect := named.get(name) or named.get(name.strip().lower().replace("_", "-"))) is not None:
-            return dialect
-        names, wanted = [*named], name.strip().lower().replace("_", "-")
-        hint = did_you_mean(wanted, names) or "."
-        raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}{hint}")
+        if name not in named:
+            written, colon, scorer = name.partition(":")
+            wanted = written.strip().lower().replace("_", "-")
+            if wanted not in named:
+                names = [dialect.name for dialect in self.dialects]
+                hint = did_you_mean(wanted, names) or "."
+                raise usage_error("unknown_dialect", f"expected a dialect ({', '.join(names)}), got {name!r}{hint}")
+            dialect = named[wanted]
+            if colon:
+                from evalloom.data.scorers import with_scorer  # deferred: most names have none
+
+                dialect = with_scorer(dialect, scorer)
+            named[name] = dialect
+        return named[name]
 
     def recognise(self, record: Record) -> tuple[Dialect, str]:
         """Return the dialect of one record and the reason; the strongest mark wins."""

@@ -178,7 +178,7 @@ class Catalog:
     def system_of(self, batch: Batch) -> str:
         """The system of a batch, by its kind or by the dialect of its first dataset; empty if no system knows it."""
         kind = str(batch.config.get("kind"))
-        dialect = batch.datasets[0].dialect if batch.datasets else ""
+        dialect = batch.datasets[0].dialect.partition(":")[0] if batch.datasets else ""
         for system, parts in zip(self.systems, self.parts, strict=True):
             if any(own.name == kind for own in parts.batch_kinds()):
                 return system.name

@@ -13,7 +13,7 @@ from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warn
 from evalloom.core.text import describe, quote
 from evalloom.data import chat
 from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
-from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.dialect import Dialect, Rules, Scorer
 
 _FIELDS = ("id", "input", "target", "choices", "metadata", "files", "setup", "sandbox")
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -126,6 +126,16 @@ def _checks(record: Record) -> tuple[Check, ...]:
     return (Check("equals", targets[0], name="target"),)
 
 
+def _scorers() -> tuple[Scorer, ...]:
+    from evalloom.interop.inspect_scorers import SCORERS
+
+    return SCORERS
+
+
+def _scorer_note(record: Record) -> str:
+    return "the answer must equal the target; in Inspect the scorer of the task decides" if _targets(record) else ""
+
+
 DIALECT = Dialect(
     name="inspect",
     summary="Inspect samples: input (text or chat), target, choices, metadata",
@@ -134,4 +144,6 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     expectations=("target",),
+    scorers=_scorers,
+    scorer_note=_scorer_note,
 )

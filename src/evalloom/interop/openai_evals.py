@@ -1,7 +1,7 @@
 """OpenAI evals samples: an `input`, and the `ideal` answer or a list of accepted ones.
 
-A chat becomes the input `messages`; plain text becomes `input`. A sample does not name the
-class of its eval (match, includes, fuzzy match), so the answer must equal the ideal.
+A chat becomes the input `messages`; plain text becomes `input`. A sample does not name the class of its eval (match,
+includes, fuzzy match), so the answer must equal the ideal, unless a registry or the user names the class.
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from msgspec.structs import replace
+
 from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warning
 from evalloom.core.text import describe
 from evalloom.data import chat
 from evalloom.data.cells import id_text, own_id, text_list
-from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.dialect import Dialect, Expanded, Rules, Scorer, Surroundings
+from evalloom.interop.evals_registry import FIELD, is_registry, samples, spec_of
 
-_FIELDS = ("id", "input", "ideal", "tags")
+_FIELDS = ("id", "input", "ideal", "tags", FIELD)
 
 
 def sniff(record: Record) -> str:
@@ -34,7 +37,7 @@ def findings(record: Record, rules: Rules) -> Iterator[Remark]:
         yield from chat.input_findings(record["input"], "input")
     if "ideal" in record:
         yield from _ideal_findings(record["ideal"])
-    else:
+    elif spec_of(record) is None or not to_case(record, Origin("")).checks:
         yield warning("no_checks", (), "ideal: missing, so nothing is checked and the case cannot fail")
 
 
@@ -53,10 +56,10 @@ def _ideal_findings(ideal: Any) -> Iterator[Remark]:
 
 
 def to_case(record: Record, origin: Origin) -> Case:
-    """A case whose answer must equal the ideal, or one of the ideals."""
+    """A case whose answer must equal an ideal, or be as the class of its eval says."""
     prompt, ideal = record.get("input"), record.get("ideal")
     check = Check("one_of" if isinstance(ideal, list) else "equals", ideal, name="ideal")
-    return Case(
+    case = Case(
         id=id_text(identity(record)),
         inputs={"messages" if isinstance(prompt, list) else "input": prompt},
         checks=(check,) if "ideal" in record else (),
@@ -65,6 +68,28 @@ def to_case(record: Record, origin: Origin) -> Case:
         raw=record,
         origin=origin,
     )
+    if (spec := spec_of(record)) is None:
+        return case
+    from evalloom.interop.evals_scorers import checks_of  # deferred: few files are of a registry
+
+    return replace(case, checks=checks_of(case, spec["class"], spec["args"]), tags=(*case.tags, spec["name"]))
+
+
+def expand_in(document: Record, surroundings: Surroundings) -> Expanded | None:
+    """The samples of the evals that a registry names."""
+    return samples(document, surroundings) if is_registry(document) else None
+
+
+def _scorers() -> tuple[Scorer, ...]:
+    from evalloom.interop.evals_scorers import SCORERS
+
+    return SCORERS
+
+
+def _scorer_note(record: Record) -> str:
+    if "ideal" not in record or spec_of(record) is not None:
+        return ""
+    return "the answer must equal the ideal; in OpenAI evals the class of the eval decides"
 
 
 DIALECT = Dialect(
@@ -74,5 +99,9 @@ DIALECT = Dialect(
     findings=findings,
     to_case=to_case,
     identity=identity,
+    expand_in=expand_in,
+    added_fields=(FIELD,),
     expectations=("ideal",),
+    scorers=_scorers,
+    scorer_note=_scorer_note,
 )

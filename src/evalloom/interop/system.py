@@ -41,9 +41,9 @@ def _suite(path: Path, options: SuiteOptions) -> Suite | None:
 
 def _parts() -> Parts:
     from evalloom.engine.parts import Parts
-    from evalloom.interop import deepeval, inspect_samples, openai_evals, pydantic_evals, ragas
+    from evalloom.interop import deepeval, inspect_samples, matchers, openai_evals, pydantic_evals, ragas
     from evalloom.interop.promptfoo import dialect as promptfoo
-    from evalloom.interop.promptfoo import matchers
+    from evalloom.interop.promptfoo.matchers import MATCHERS as PROMPTFOO_MATCHERS
     from evalloom.reports.exporters import Exporter
 
     what = "results of 'promptfoo eval -o x.json', version 3"
@@ -58,7 +58,7 @@ def _parts() -> Parts:
             pydantic_evals.DIALECT,
         ),
         suite=_suite,
-        matchers=matchers.MATCHERS,
+        matchers=(*PROMPTFOO_MATCHERS, *matchers.MATCHERS),
         reporters=(promptfoo_results,),
         exporters=(
             promptfoo_results,
