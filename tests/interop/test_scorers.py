@@ -10,9 +10,10 @@ import pytest
 
 from evalloom import catalog
 from evalloom.core.errors import EvalloomError
-from evalloom.core.model import Case, Origin, Output
+from evalloom.core.model import Case, Origin, Output, Remark
 from evalloom.data.dialect import Rules
 from evalloom.matchers.base import CheckResult, MatchContext
+from evalloom.matchers.judge import Task, task_of
 
 pytestmark = pytest.mark.req("WORK-33")
 
@@ -254,3 +255,107 @@ def test_the_specs_of_a_judge_are_its_variants() -> None:
     assert checks({"modelgraded_spec": "closedqa"}).kind == "evals_class"
     assert checks({"modelgraded_spec": "fact"}, completion="x").kind == "evals_class"
     assert checks({"modelgraded_spec": "fact", "multicomp_n": 4}).kind == "evals_class"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "output", "expected", "passed"),
+    [
+        ("deepeval:exact_match", " Paris\n", "Paris", True),
+        ("deepeval:exact_match", "paris", "Paris", False),
+        ("deepeval:pattern_match('[A-Z]\\d+')", " A12 ", "", True),
+        ("deepeval:pattern_match('[A-Z]\\d+')", "see A12", "", False),
+        ("deepeval:pattern_match('a|ab')", "ab", "", True),
+        ("deepeval:pattern_match('(?i)a b ')", "A B", "", True),
+        ("deepeval:pattern_match('(?x) a # one')", "a", "", True),
+        ("deepeval:pattern_match('paris', ignore_case=true)", "PARIS", "", True),
+        ("deepeval:pattern_match('a)(b')", "ab", "", None),
+        ("ragas:exact_match", "Paris", "Paris", True),
+        ("ragas:exact_match", "Paris ", "Paris", False),
+        ("ragas:string_presence", "It is Paris.", "Paris", True),
+        ("ragas:string_presence", "It is paris.", "Paris", False),
+        ("ragas:non_llm_string_similarity", "kitten", "sitting", True),
+        ("ragas:non_llm_string_similarity(0.6)", "kitten", "sitting", False),
+        ("ragas:non_llm_string_similarity", "", "Paris", False),
+    ],
+)
+def test_metrics_without_a_model(dialect: str, output: str, expected: str, passed: bool | None) -> None:
+    name = dialect.partition(":")[0]
+    case = case_of(dialect, {QUESTION.get(name, "input"): "q", FIELDS[name]: expected})
+    assert grade(case, output).passed is passed
+
+
+def test_several_ground_truths_are_alternatives() -> None:
+    record = {"question": "q", "contexts": [], "ground_truths": ["Paris", "Lutetia"]}
+    assert grade(case_of("ragas:string_presence", record), "It was Lutetia.").passed is True
+    assert grade(case_of("ragas:exact_match", record), "It was Lutetia.").passed is False
+
+
+@pytest.mark.parametrize(
+    ("dialect", "record", "options"),
+    [
+        ("deepeval:tool_correctness", {"expected_tools": [{"name": "a", "input_parameters": {"x": 1}}]}, 0.5),
+        ("deepeval:tool_correctness(1)", {"expectedTools": ["a"]}, 1),
+        ("ragas:tool_call_accuracy", {"reference_tool_calls": [{"name": "a", "args": {}}]}, None),
+    ],
+)
+def test_expected_tools(dialect: str, record: dict[str, Any], options: float | None) -> None:
+    question = QUESTION.get(dialect.partition(":")[0], "input")
+    case = case_of(dialect, {question: "q", **record})
+    assert (case.checks[0].kind, case.checks[0].where) == ("tool_calls", "steps")
+    assert case.checks[0].options.get("threshold") == options
+    assert grade(case, {"tool_calls": [{"name": "a", "args": {}}]}).passed is True
+    assert grade(case, {"tool_calls": [{"name": "b"}]}).passed is False
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("deepeval:g_eval('is polite')", "deepeval:answer_relevancy(0.7)", "deepeval:faithfulness"),
+        *("deepeval:contextual_recall", "deepeval:contextual_relevancy", "ragas:factual_correctness"),
+        *("ragas:answer_correctness", "ragas:answer_relevancy", "ragas:faithfulness", "ragas:context_recall"),
+        *("ragas:context_relevance", "inspect:model_graded_qa", "openai-evals:fact", "openai-evals:closedqa(polite)"),
+    ],
+)
+def test_metrics_of_a_model_are_judged(name: str) -> None:
+    dialect = name.partition(":")[0]
+    case = case_of(name, {QUESTION.get(dialect, "input"): "q", FIELDS[dialect]: "Paris"})
+    (check,) = case.checks
+    task = task_of(check, MatchContext("Paris", Output("Paris", sources=["Paris is a city."]), case))
+    assert isinstance(task, Task), task
+    assert task.criterion
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "output", "passed"),
+    [
+        ({"Contains": {"value": 5, "as_strings": True}}, [15], True),
+        ({"Contains": {"value": [1], "as_strings": True}}, "see [1]", True),
+        ({"Contains": {"value": "TRUE", "as_strings": True, "case_sensitive": False}}, True, True),
+        ({"Contains": {"value": "TRUE", "as_strings": True}}, True, False),
+        ({"ToolCorrectness": {"expected_tools": ["a"]}}, {"tool_calls": ["a"]}, True),
+        ({"ToolCorrectness": {"expected_tools": ["a"]}}, {"tool_calls": ["a", "b"]}, False),
+        ({"ToolCorrectness": {"expected_tools": ["a"], "allow_extra": True}}, {"tool_calls": ["a", "b"]}, True),
+    ],
+)
+def test_evaluators_of_pydantic_evals(evaluator: dict[str, Any], output: Any, passed: bool) -> None:
+    case = case_of("pydantic-evals", {"inputs": "q", "evaluators": [evaluator]})
+    assert grade(case, output).passed is passed
+
+
+def test_judges_of_pydantic_evals() -> None:
+    steps = {"criteria": "is short", "evaluation_steps": ["count", "judge"], "score_range": [1, 10]}
+    only_score = {"rubric": "is short", "score": {}, "assertion": False}
+    case = case_of("pydantic-evals", {"inputs": "q", "evaluators": [{"GEval": steps}, {"LLMJudge": only_score}]})
+    g_eval, judge = case.checks
+    assert (g_eval.expected, g_eval.options["scale"]) == ("is short\n1. count\n2. judge", [1, 10])
+    assert judge.options["scale"] == [0, 1]
+
+
+def test_what_has_no_verdict_in_pydantic_evals_is_no_check() -> None:
+    dialect = FORMATS.by_name("pydantic-evals")
+    record = {"inputs": "q", "evaluators": ["EqualsExpected", {"Contains": ""}]}
+    assert [check.kind for check in case_of("pydantic-evals", record).checks] == ["contains"]
+    assert [*dialect.check_paths(record)] == [("evaluators", 1)]
+    document = {"cases": [{"inputs": "q", "expected_output": "a"}], "report_evaluators": [{"ROCAUCEvaluator": {}}]}
+    remarks = [item for item in dialect.expand(document) or () if isinstance(item, Remark)]
+    assert [(remark.code, remark.path) for remark in remarks] == [("unknown_evaluator", ("report_evaluators",))]

@@ -17,7 +17,7 @@ from evalloom.core.model import Case, Check, Origin, Record, Remark, error, show
 from evalloom.core.text import describe
 from evalloom.data import chat
 from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
-from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.dialect import Dialect, Rules, Scorer
 
 _CAMEL = {
     "actualOutput": "actual_output",
@@ -50,7 +50,7 @@ _USED = (
 
 
 def sniff(record: Record) -> str:
-    fields = _snake(record)
+    fields = with_snake_case(record)
     if "scenario" in fields:
         beside = next((name for name in ("expected_outcome", "turns", "user_description") if name in fields), "")
         return f"it has 'scenario' and {_name_in(record, beside)!r}" if beside else ""
@@ -67,7 +67,7 @@ def identity(record: Record) -> str | int | None:
     return own_id(record, "id")
 
 
-def _snake(record: Record) -> Record:
+def with_snake_case(record: Record) -> Record:
     """The record with snake_case names; when both forms are present, snake_case wins."""
     return {_CAMEL.get(name, name): value for name, value in record.items() if _CAMEL.get(name) not in record}
 
@@ -80,7 +80,7 @@ def _name_in(record: Record, name: str) -> str:
 
 def findings(record: Record, rules: Rules) -> Iterator[Remark]:
     """Problems that keep a golden from running, from being read as intended, or from ever failing."""
-    fields = _snake(record)
+    fields = with_snake_case(record)
     yield from _input_findings(fields)
     for name in _TEXTS:
         value = fields.get(name)
@@ -140,7 +140,7 @@ def _list_findings(value: Any, name: str, field: str) -> Iterator[Remark]:
 
 def to_case(record: Record, origin: Origin) -> Case:
     """A case whose answer a judge compares with the expected output or outcome."""
-    fields = _snake(record)
+    fields = with_snake_case(record)
     metadata = as_object(fields.get("additional_metadata")) or {}
     return Case(
         id=id_text(own_id(fields, "id", "name")),
@@ -187,6 +187,12 @@ def _parse_cell(name: str, value: Any) -> Any:
     return value
 
 
+def _scorers() -> tuple[Scorer, ...]:
+    from evalloom.interop.deepeval_scorers import SCORERS
+
+    return SCORERS
+
+
 DIALECT = Dialect(
     name="deepeval",
     summary="DeepEval goldens: input and expected_output, or scenario, turns and expected_outcome",
@@ -195,4 +201,5 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     expectations=("expected_output", "expected_outcome", "expected_tools"),
+    scorers=_scorers,
 )

@@ -30,6 +30,16 @@ def _inspect(name: str) -> Grade:
     return grade
 
 
+def _text(name: str) -> Grade:
+    def grade(check: Check, context: MatchContext) -> CheckResult:
+        from evalloom.interop import text_grading
+
+        result: CheckResult = getattr(text_grading, name)(check, context)
+        return result
+
+    return grade
+
+
 MATCHERS = (
     Matcher("evals_match", "Match of OpenAI evals", _evals("match")),
     Matcher("evals_includes", "Includes of OpenAI evals", _evals("includes")),
@@ -44,4 +54,8 @@ MATCHERS = (
     Matcher("inspect_pattern", "pattern of Inspect", _inspect("pattern")),
     Matcher("inspect_answer", "answer of Inspect", _inspect("answer")),
     Matcher("inspect_choice", "choice of Inspect", _inspect("choice")),
+    Matcher("deepeval_exact_match", "ExactMatchMetric of DeepEval", _text("deepeval_exact_match")),
+    Matcher("deepeval_pattern_match", "PatternMatchMetric of DeepEval", _text("deepeval_pattern_match")),
+    Matcher("ragas_string_similarity", "NonLLMStringSimilarity of RAGAS", _text("ragas_string_similarity")),
+    Matcher("pydantic_contains", "Contains of pydantic-evals, as strings", _text("pydantic_contains")),
 )

@@ -25,6 +25,8 @@ _KINDS = {
     "IsInstance": "is_instance",
     "MaxDuration": "latency",
     "LLMJudge": "judge",
+    "GEval": "judge",
+    "ToolCorrectness": "tool_calls",
     "HasMatchingSpan": "has_matching_span",
     "Python": "python",
 }
@@ -34,6 +36,8 @@ _ARGUMENT = {
     "IsInstance": "type_name",
     "MaxDuration": "seconds",
     "LLMJudge": "rubric",
+    "GEval": "criteria",
+    "ToolCorrectness": "expected_tools",
     "HasMatchingSpan": "query",
     "Python": "expression",
 }
@@ -80,6 +84,9 @@ def expand(document: Record) -> Expanded | None:
 
 def _expanded(document: Record) -> Iterator[tuple[Path, Record] | Remark]:
     yield from _evaluator_findings(document.get("evaluators"), ("evaluators",))
+    if document.get("report_evaluators"):
+        message = "report_evaluators: are not scored: they look at all cases of a report, and a check here sees one"
+        yield warning("unknown_evaluator", ("report_evaluators",), message)
     dataset = {name: document[name] for name in ("name", "evaluators") if name in document}
     for number, case in enumerate(document["cases"]):
         if isinstance(case, dict):
@@ -138,7 +145,7 @@ def _argument_findings(evaluator: _Evaluator, path: Path) -> Iterator[Remark]:
         yield error("bad_evaluators", path, f"{field}: missing; the evaluator needs it")
     elif argument == "seconds" and not _is_number(value):
         yield error("bad_threshold", path, f"{field}: expected a number of seconds, got {describe(value)}")
-    elif argument in ("rubric", "type_name", "expression") and not isinstance(value, str):
+    elif argument in ("rubric", "criteria", "type_name", "expression") and not isinstance(value, str):
         yield error("bad_evaluators", path, f"{field}: expected a string, got {describe(value)}")
 
 
@@ -206,7 +213,12 @@ def _checks(record: Record) -> tuple[Check, ...]:
     evaluators = [evaluator for item in written if (evaluator := _evaluator(item)) is not None]
     if not evaluators and record.get("expected_output") is not None:
         return (Check("equals", record["expected_output"], name="expected_output"),)
-    return tuple(_check(evaluator, record) for evaluator in evaluators)
+    return tuple(_check(evaluator, record) for evaluator in evaluators if _has_verdict(evaluator, record))
+
+
+def _has_verdict(evaluator: _Evaluator, record: Record) -> bool:
+    """Whether an evaluator decides about a case: EqualsExpected needs an expected output."""
+    return evaluator.name != "EqualsExpected" or record.get("expected_output") is not None
 
 
 def _check(evaluator: _Evaluator, record: Record) -> Check:
@@ -218,22 +230,35 @@ def _check(evaluator: _Evaluator, record: Record) -> Check:
     if name not in _KINDS:
         return Check(kind, options.pop("value", None), name=label, options=options)
     expected = options.pop(_ARGUMENT[name], None) if name in _ARGUMENT else record.get("expected_output")
-    if name == "Contains" and options.get("case_sensitive") is False:
+    where = "output"
+    if name == "Contains" and options.get("as_strings") is True:
+        kind = "pydantic_contains"
+    elif name == "Contains" and options.get("case_sensitive") is False:
         kind = "icontains"
+    if name == "GEval":
+        steps = options.pop("evaluation_steps", None)
+        options["scale"] = options.pop("score_range", [1, 5])
+        if isinstance(steps, list) and steps:
+            expected = "\n".join([str(expected), *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
+    if name == "LLMJudge" and options.get("assertion") is False:
+        options["scale"] = [0, 1]
+    if name == "ToolCorrectness":
+        options["exact"], where = options.pop("allow_extra", False) is not True, "steps"
     if name == "MaxDuration":
         # All other latency checks use milliseconds.
         options["threshold"] = expected * 1000 if isinstance(expected, int | float) else expected
         expected = None
     if name == "LLMJudge" and options.get("include_expected_output"):
         options["reference"] = record.get("expected_output")
-    return Check(kind, expected, name=label, options=options)
+    return Check(kind, expected, where, label, options)
 
 
 def check_paths(record: Record) -> Iterator[Path]:
     """Yield where each evaluator of the case is written; those of the dataset are outside of the case."""
     evaluators = record.get("evaluators")
     for number, written in enumerate(evaluators if isinstance(evaluators, list) else ()):
-        if _evaluator(written) is not None:
+        evaluator = _evaluator(written)
+        if evaluator is not None and _has_verdict(evaluator, record):
             yield ("evaluators", number)
 
 

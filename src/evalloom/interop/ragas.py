@@ -16,7 +16,7 @@ from evalloom.core.model import Case, Check, Origin, Record, Remark, error, warn
 from evalloom.core.text import describe
 from evalloom.data import chat
 from evalloom.data.cells import as_list, as_object, id_text, is_blank, own_id, text_list
-from evalloom.data.dialect import Dialect, Rules
+from evalloom.data.dialect import Dialect, Rules, Scorer
 
 _MARKS = ("reference", "reference_contexts", "retrieved_contexts", "response", "rubrics", "reference_tool_calls")
 _TRUTHS = ("ground_truth", "ground_truths")
@@ -125,11 +125,15 @@ def to_case(record: Record, origin: Origin) -> Case:
     )
 
 
-def _checks(record: Record) -> tuple[Check, ...]:
+def references(record: Record) -> list[Any]:
+    """The expected answer, or the accepted ones."""
     answers = [record[name] for name in ("reference", "ground_truth") if not is_blank(record.get(name))]
-    answers = answers or [truth for truth in _items(record, "ground_truths") if not is_blank(truth)]
+    return answers or [truth for truth in _items(record, "ground_truths") if not is_blank(truth)]
+
+
+def _checks(record: Record) -> tuple[Check, ...]:
     checks = []
-    if answers:
+    if answers := references(record):
         name = next(name for name in ("reference", *_TRUTHS) if not is_blank(record.get(name)))
         # Several ground truths are alternative wordings of one answer.
         expected = answers[0] if len(answers) == 1 else answers
@@ -148,6 +152,12 @@ def _checks(record: Record) -> tuple[Check, ...]:
     return tuple(checks)
 
 
+def _scorers() -> tuple[Scorer, ...]:
+    from evalloom.interop.ragas_scorers import SCORERS
+
+    return SCORERS
+
+
 DIALECT = Dialect(
     name="ragas",
     summary="RAGAS test sets: user_input and reference, or question, contexts and ground_truth",
@@ -156,4 +166,5 @@ DIALECT = Dialect(
     to_case=to_case,
     identity=identity,
     expectations=("reference", "reference_contexts", "reference_tool_calls", "reference_topics", "rubrics"),
+    scorers=_scorers,
 )
