@@ -120,9 +120,12 @@ def test_a_folder_without_tasks_says_how_to_start(serve_pages: Callable[..., Any
 
 
 def test_the_start_page_shows_the_last_batch_of_a_task(serve_pages: Callable[..., Any], tmp_path: Path) -> None:
-    shutil.copytree(EXAMPLE, tmp_path / "task")
-    command = [sys.executable, "-m", "evalloom", "run", "task/TestCases/hallucination_cases.jsonl", "--target"]
+    home = tmp_path / "home"
+    shutil.copytree(EXAMPLE, home / "task")
+    command = [sys.executable, "-m", "evalloom", "run", "home/task/TestCases/hallucination_cases.jsonl", "--target"]
     (tmp_path / "p.txt").write_text("{{context_window}}")
     subprocess.run([*command, "prompt:p.txt", "--profile", "echo"], cwd=tmp_path, capture_output=True)
-    (task,) = serve_pages(tmp_path).json("/hop")["tasks"]
+    # A batch names its files as the command line did, here in a folder above.
+    shutil.move(tmp_path / ".evalloom", home)
+    (task,) = serve_pages(home).json("/hop")["tasks"]
     assert task["last"] is None and task["batch"]["target"] == "prompt:p.txt"

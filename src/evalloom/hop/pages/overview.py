@@ -77,10 +77,12 @@ def _row(request: PageRequest, task: Task) -> TaskRow:
 
 def _batch(request: PageRequest, task: Task) -> BatchSummary | None:
     """Return the newest batch over files of a task: `evalloom run` writes one, and no file in TestCases/."""
-    home, folder = request.site.home, Path(os.path.abspath(task.folder))
+    home, folder = Path(os.path.abspath(request.site.home)), Path(os.path.abspath(task.folder))
     for summary in request.site.library.summaries():
-        paths = (Path(os.path.abspath(home / dataset)) for dataset in summary.datasets)
-        if summary.system == "hop" and not summary.is_try and any(path.is_relative_to(folder) for path in paths):
+        if summary.system != "hop" or summary.is_try:
+            continue
+        names = filter(None, map(request.site.files.shown_name, summary.datasets))
+        if any((home / name).is_relative_to(folder) for name in names):
             return summary
     return None
 
