@@ -99,6 +99,24 @@ def test_a_frozen_child_process_is_ended(cluster: Cluster, tmp_path: Path, short
     assert "its process did not answer for 6 s and was ended. Its" in err and "[worker_lost]" in err
 
 
+@pytest.mark.slow
+def test_a_worker_that_takes_its_client_for_lost_gives_the_jobs_back(cluster: Cluster, tmp_path: Path) -> None:
+    for worker in cluster.workers:
+        worker.kill()
+    impatient = tmp_path / "impatient"
+    impatient.mkdir()
+    # Less than the five seconds between two heartbeats of the client.
+    (impatient / "sitecustomize.py").write_text(SHORT.partition("    pool.")[0] + "    worker._SILENCE_S = 3\n")
+    cluster.add_worker(PYTHONPATH=str(impatient))
+    folder = make_project(tmp_path / "project", 200)
+    code, expected = local(folder)
+    batch = Batch(folder, "--executor", "dask", "--scheduler", cluster.address, "-j", "1")
+    ended, _, err = batch.end()
+    assert ended == code, err
+    assert content(batch.path()) == expected
+    assert "its process was gone. Its" in err
+
+
 def test_a_late_score_of_a_lost_worker_is_not_that_of_another_run() -> None:
     asyncio.run(take_late_results())
 

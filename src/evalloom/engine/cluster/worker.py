@@ -160,6 +160,8 @@ class Session:
             code = await self._process.wait()
             self.remove()
             return "failed", answer[2] if answer else ("error", "worker_failed", _ending(code), "3")
+        # The client says nothing while it waits for the start, which may take minutes.
+        self.heard_at = monotonic()
         self._tasks = [asyncio.create_task(self._forward()), asyncio.create_task(self._watch())]
         return "hello", answer[2]
 
