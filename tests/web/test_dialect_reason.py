@@ -14,6 +14,7 @@ from evalloom.web.dialect_reason import translate
     ("reason", "expected"),
     [
         ("it is a promptfoo document", "这是 promptfoo 文档"),
+        ("it is an openai-evals document", "这是 openai-evals 文档"),
         ("it has 'input' and 'result' or 'error'", "含有 'input'，以及 'result' 或 'error'"),
         ("it has no records", "没有记录"),
         ("the mark of another package", "the mark of another package"),

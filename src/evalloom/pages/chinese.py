@@ -340,6 +340,7 @@ PHRASES: dict[str, str] = {
     "it has {a}, {b} and {c}": "含有 {a}、{b} 和 {c}",
     "it has {a}: {b}": "含有 {a}: {b}",
     "it is a {a} document": "这是 {a} 文档",
+    "it is an {a} document": "这是 {a} 文档",
     "it is an object with none of the marks of another dialect": "这是一个对象，没有其他方言的标志",
     "line {n}": "第 {n} 行",
     "llm": "模型名称",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from evalloom.core.lazy import lazy_pattern
 from evalloom.ui.language import Language, phrase
 
-_NAME = lazy_pattern(r"'[^']*'|(?<=it is a )[\w-]+(?= document)")
+_NAME = lazy_pattern(r"'[^']*'|[\w-]+(?= document)")
 PHRASES = (
     phrase("as requested"),
     phrase("it has no records"),
@@ -23,6 +23,7 @@ PHRASES = (
     phrase("it has an {a} and other fields, as pipeline testsets v1.0"),
     phrase("it has {a}, a field of pipeline testsets v2.0"),
     phrase("it is a {a} document"),
+    phrase("it is an {a} document"),
     phrase("it is an object with none of the marks of another dialect"),
 )
 """What the dialects of evalloom say; that of another package stays as it is."""
