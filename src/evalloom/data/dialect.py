@@ -205,7 +205,7 @@ class Dialect(Struct, frozen=True):
     scorers: Callable[[], tuple[Scorer, ...]] = lambda: ()
     """Returns the scorers of the tool, which a user names after a colon: `inspect:includes`."""
     scorer_note: Callable[[Record], str] = lambda record: ""
-    """Returns how a record is scored that names no scorer, if its tool would use one that decides otherwise."""
+    """Returns how a record without a scorer is scored, and which to name, if its tool would decide otherwise."""
 
     # Recognition
     rank: int = 100

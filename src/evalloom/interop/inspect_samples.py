@@ -133,7 +133,13 @@ def _scorers() -> tuple[Scorer, ...]:
 
 
 def _scorer_note(record: Record) -> str:
-    return "the answer must equal the target; in Inspect the scorer of the task decides" if _targets(record) else ""
+    if not _targets(record):
+        return ""
+    scorer = "match" if is_blank(record.get("choices")) else "choice"
+    return (
+        "the answer must equal the target; in Inspect the scorer of the task decides. "
+        f"Name it, such as --dialect inspect:{scorer}"
+    )
 
 
 DIALECT = Dialect(

@@ -89,7 +89,10 @@ def _scorers() -> tuple[Scorer, ...]:
 def _scorer_note(record: Record) -> str:
     if "ideal" not in record or spec_of(record) is not None:
         return ""
-    return "the answer must equal the ideal; in OpenAI evals the class of the eval decides"
+    return (
+        "the answer must equal the ideal; in OpenAI evals the class of the eval decides. "
+        "Name it, such as --dialect openai-evals:match"
+    )
 
 
 DIALECT = Dialect(

@@ -68,7 +68,10 @@ def ragas_string_similarity(check: Check, context: MatchContext) -> CheckResult:
 
 def pydantic_contains(check: Check, context: MatchContext) -> CheckResult:
     """The output as Python prints it contains the value as Python prints it."""
-    text, part = str(context.value), str(check.expected)
+    try:
+        text, part = str(context.value), str(check.expected)
+    except RecursionError:
+        return failed("expected an output that can be printed, got one that is nested too deep")
     if check.options.get("case_sensitive") is False:
         text, part = text.lower(), part.lower()
     if not part:

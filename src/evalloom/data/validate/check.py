@@ -22,7 +22,6 @@ from evalloom.data.validate.keys import KeyIndex
 from evalloom.files.rows import Problem, Row
 
 _BLOCK_ROWS = 20_000
-_SCORERS_SHOWN = 3
 _SHARED_ROWS = 500
 """The number of rows in memory when a consumer reads them too."""
 _CYCLE_CASES_SHOWN = 50
@@ -226,9 +225,7 @@ def _file_findings(dataset: Dataset, total: _Total, hints: bool) -> Iterator[Fin
         )
         yield Finding("doubtful_dialect", "warning", message, here)
     if note := next(filter(None, map(dataset.dialect.scorer_note, dataset.sample)), ""):
-        name = dataset.dialect.name
-        names = ", ".join(f"{name}:{scorer.name}" for scorer in dataset.dialect.scorers()[:_SCORERS_SHOWN])
-        yield Finding("scorer_not_named", "info", f"{note}. Name it with --dialect: {names}, …", here)
+        yield Finding("scorer_not_named", "info", f"{note}; 'evalloom inspect' lists the others", here)
     remarks = list(proposals(dataset.sample, dataset.dialect, dataset.formats))
     if not remarks and (unusual := dataset.dialect.file_name(Path(dataset.source.name).name, dataset.source.suffix)):
         remarks.append(unusual)
