@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,20 @@ def test_only_a_registry_has_files_outside_of_its_folder(evalloom: Evalloom, tmp
     (elsewhere / "mine").mkdir()
     (elsewhere / "mine" / "samples.jsonl").write_text('{"input": "a", "ideal": "b"}\n')
     assert evalloom("validate", "registry/other/mine.yaml").returncode == 0
+
+
+def test_a_file_that_is_named_without_its_folder_reaches_no_neighbour(evalloom: Evalloom, tmp_path: Path) -> None:
+    path = registry(tmp_path, TWO)
+    alone = subprocess.run(
+        [sys.executable, "-m", "evalloom", "validate", path.name],
+        cwd=path.parent,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert (
+        "there is no file 'mine/samples.jsonl' beside this one [included_file_missing]" in alone.stdout + alone.stderr
+    )
+    assert evalloom("validate", str(path)).returncode == 0
 
 
 def test_the_specs_of_a_judge_are_its_variants() -> None:

@@ -251,19 +251,21 @@ class Dataset:
         if self.source.path is None:
             yield Problem("included_file", "warning", f"{included.file!r} is not read: stdin has no folder", place)
             return
-        folder = self.source.path.parent if included.root is None else included.root
+        # A command or a page that names a file without its folder does not reach the neighbours of that folder.
+        root = included.root if FilePath(self.source.name).parent.name else None
+        folder = self.source.path.parent if root is None else root
         path = folder / included.file
         try:
             is_outside = not path.resolve().is_relative_to(folder.resolve())
         except (OSError, ValueError):  # a name that no file can have
             is_outside = False
         if is_outside:
-            where = "of this file" if included.root is None else repr(folder.name)
+            where = "of this file" if root is None else repr(folder.name)
             message = f"{included.file!r} is outside the folder {where} and is not read"
             yield Problem("included_file_outside", "error", message, place)
             return
         if not os.path.isfile(path):  # Path.is_file raises for a name that is too long
-            where = "beside this one" if included.root is None else f"in the folder {folder.name!r}"
+            where = "beside this one" if root is None else f"in the folder {folder.name!r}"
             message = f"there is no file {included.file!r} {where}"
             yield Problem("included_file_missing", "error", message, place)
             return
@@ -272,7 +274,7 @@ class Dataset:
             return
         dialect = self._expanded_by.name if self._expanded_by else ""
         name = (FilePath(self.source.name).parent / included.file).as_posix()
-        if included.root is not None:
+        if root is not None:
             name = os.path.normpath(FilePath(self.source.name).parent / os.path.relpath(path, self.source.path.parent))
         inner_source = msgspec.structs.replace(source_of(FilePath(path)), name=name)
         inner = Dataset(inner_source, self.formats, dialect, nested=True)
