@@ -53,8 +53,8 @@ INTENDED = [
     (EXAMPLES / "elsewhere/tests.csv", "promptfoo", 3, []),
     (EXAMPLES / "promptfoo/promptfooconfig.yaml", "promptfoo", 5, []),
     (EXAMPLES / "promptfoo/tests.csv", "promptfoo", 2, []),
-    (EXAMPLES / "elsewhere/samples.jsonl", "openai-evals", 4, []),
-    (EXAMPLES / "elsewhere/inspect_samples.csv", "inspect", 4, []),
+    (EXAMPLES / "elsewhere/samples.jsonl", "openai-evals", 4, ["scorer_not_named"]),
+    (EXAMPLES / "elsewhere/inspect_samples.csv", "inspect", 4, ["scorer_not_named"]),
     (EXAMPLES / "elsewhere/goldens.json", "deepeval", 3, ["needs_judge"]),
     (EXAMPLES / "elsewhere/ragas_testset.csv", "ragas", 3, ["needs_judge"]),
 ]
