@@ -58,13 +58,14 @@ def executor_of(plan: Plan, warn: Callable[[str], None]) -> Executor:
 
 def scoring_executor(plan: Plan, checks: Checks, warn: Callable[[str], None]) -> Executor:
     """Return an executor for a plan without a target, which only scores; `checks` have the folders of their files."""
-    if plan.options.executor == "dask":
+    # The budget is that of the runs.
+    options = msgspec.structs.replace(plan.options, max_cost=None, max_tokens=None)
+    plan = msgspec.structs.replace(plan, options=options)
+    if options.executor == "dask":
         from evalloom.engine.cluster.executor import DaskExecutor  # deferred, as above
 
         return DaskExecutor(plan, warn, checks)
-    # The budget is that of the runs.
-    options = msgspec.structs.replace(plan.options, max_cost=None, max_tokens=None)
-    return LocalExecutor(msgspec.structs.replace(plan, options=options), warn)
+    return LocalExecutor(plan, warn)
 
 
 class LocalExecutor:
