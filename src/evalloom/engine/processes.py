@@ -11,11 +11,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import BrokenExecutor, Future
 from contextlib import suppress
+from time import sleep
 from typing import Any, Generic, TypeVar
 
 from evalloom.core.memory import is_limited
 
 _MOST = 8
+_SENDING_S = 5.0
 Argument = TypeVar("Argument")
 Result = TypeVar("Result")
 
@@ -46,12 +48,15 @@ class Processes(Generic[Argument, Result]):
             number, multiprocessing.get_context("fork"), initializer=_start, initargs=(function, reader, self._writer)
         )
         self._pool = pool
+        # A signal that reached a copy before it ignores it would end it with a traceback.
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             pool.submit(os.getpid)  # makes the copies
         except BaseException:
             os.close(self._writer)
             raise
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             os.close(reader)
 
     def map(self, arguments: Iterable[Argument]) -> Iterator[tuple[Argument, Result | None]]:
@@ -92,6 +97,10 @@ class Processes(Generic[Argument, Result]):
 
 
 _function: Callable[[Any], Any]
+_state = threading.Lock()
+"""Guards the two that follow."""
+_is_working = False
+_is_over = False
 
 
 def _start(function: Callable[[Any], Any], reader: int, writer: int) -> None:
@@ -106,12 +115,31 @@ def _start(function: Callable[[Any], Any], reader: int, writer: int) -> None:
 
 
 def _end_with(reader: int) -> None:
+    """End this copy when the pipe closes, but not in the middle of a result, whose rest would be waited for."""
+    global _is_over
     os.read(reader, 1)
+    with _state:
+        _is_over = True
+        if _is_working:
+            os._exit(1)
+    # Nobody reads the result if the first process was killed.
+    sleep(_SENDING_S)
     os._exit(1)
 
 
 def _apply(argument: Any) -> Any:
+    _set_working(True)
     try:
         return _function(argument)
     except Exception:  # it is applied again where its error can be shown
         return None
+    finally:
+        _set_working(False)
+
+
+def _set_working(is_working: bool) -> None:
+    global _is_working
+    with _state:
+        if _is_over:
+            os._exit(1)
+        _is_working = is_working
